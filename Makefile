@@ -1,0 +1,67 @@
+# Everything a person or a machine does with this checkout. Needs Python 3.11 or newer, make and pip;
+# the rest is installed on first use into a virtual environment inside the checkout.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIN := constraints.txt
+NEEDS := pyproject.toml $(PIN)
+
+# The tests in these groups need a service or a device of their own.
+PLAIN_AND_SLOW := not gpu and not slurm and not kubernetes and not browser
+
+.PHONY: help demo test test-all lint docs bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo      install the planner and plan scenarios/quickstart.yaml"
+	@echo "make test      the plain tests, about a minute"
+	@echo "make test-all  the plain and the slow tests"
+	@echo "make lint      ruff and mypy"
+	@echo "make docs      write the generated docs anew"
+	@echo "make bench     the benchmarks"
+	@echo "make clean     remove what make and the tools left here"
+
+demo: $(VENV)/.planner
+	$(BIN)/planner plan scenarios/quickstart.yaml --out plan.json
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -q
+
+test-all: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -m "$(PLAIN_AND_SLOW)"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+docs: $(VENV)/.planner
+	$(BIN)/python -m planner schema --table --out docs/keys.md
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -s -m "$(PLAIN_AND_SLOW)" tests/benchmarks
+
+clean:
+	rm -rf .venv build dist planner.egg-info plan.json .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find planner solvers tests -name __pycache__ -prune -exec rm -rf {} +
+
+# The stamps: a second make finds them newer than what they were made from, and installs nothing.
+$(VENV)/.planner: $(NEEDS) | $(BIN)/python
+	@echo "Installing the planner into $(VENV) (a minute or two the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PIN) -e .
+	@touch $@
+
+$(VENV)/.dev: $(NEEDS) | $(BIN)/python
+	@echo "Installing the planner and its development tools into $(VENV) (a minute or two the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PIN) -e '.[dev]'
+	@touch $@ $(VENV)/.planner
+
+# Some systems ship python3 without the bundled pip that venv copies; the system's own pip then fills in.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	    { echo "make: the planner needs Python 3.11 or newer; found $$($(PYTHON) --version 2>&1)." \
+	    "Say where one is: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || \
+	    { $(PYTHON) -m venv --clear --without-pip $(VENV) && \
+	    $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check pip; }
