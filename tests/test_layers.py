@@ -40,9 +40,12 @@ ARROWS = {
     "planner.formulate": ["planner.edit", "solvers"],
     "planner.predict": ["planner.edit"],
     "planner.validate": ["planner.edit"],  # solver-free: the second opinion on every plan
-    "planner.backends": ["planner.model"],  # the protocol alone; each backend has a row above
-    "planner.edit": ["planner.model"],
-    "planner.model": ["planner.quantities"],
+    "planner.backends": ["planner.plan"],  # the protocol alone; each backend has a row above
+    "planner.edit": ["planner.plan"],
+    "planner.plan": ["planner.policy"],
+    "planner.policy": ["planner.model"],
+    "planner.model": ["planner.gpu_models", "planner.quantities"],
+    "planner.gpu_models": ["planner.errors"],
     "planner.quantities": ["planner.errors"],
     "planner.errors": ["planner"],
     "planner": [],  # holds the version
