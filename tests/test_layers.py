@@ -53,6 +53,7 @@ ARROWS = {
     "solvers.run": [
         "solvers.bound",
         "solvers.check",
+        "solvers.child",
         "solvers.cpsat",
         "solvers.mip",
         "solvers.search",
@@ -62,6 +63,8 @@ ARROWS = {
     "solvers.cpsat": ["solvers.check", "solvers.columns"],
     "solvers.mip": ["solvers.check", "solvers.columns"],
     "solvers.bound": ["solvers.columns"],
+    "solvers.child": ["solvers.problem"],
+    "solvers.workers": [],
     "solvers.columns": ["solvers.problem"],
     "solvers.check": ["solvers.measure"],  # the referee shares no code with the engines
     "solvers.measure": ["solvers.problem"],
