@@ -110,10 +110,10 @@ def known_memory_mib(model: str) -> int | None:
 
 
 def mig_memory_mib(profile: str) -> int | None:
-    """Memory that a MIG profile's name promises at most: ``1g.5gb`` -> 4864.
+    """Memory of a MIG profile, from its name: ``1g.5gb`` -> 4864.
 
-    NVIDIA's MIG user guide lists 4.75 GiB for the instance that is called 5gb, 9.75 for 10gb, 19.62 for 20gb: each
-    is a quarter GiB or more short of its name, and 5 % covers the larger ones.
+    An instance has a little less than its name says, 4.75 GiB for ``5gb`` in NVIDIA's MIG user guide; 95 % of the
+    name is never more than the card gives.
     """
     if not _MIG_NAME.fullmatch(profile):
         return None

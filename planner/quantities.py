@@ -82,7 +82,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _bounded(value: int | float, limit: float, accepted: str) -> None:
+def _bounded(value: float, limit: float, accepted: str) -> None:
     """Refuse a number that is not finite or whose size passes the limit."""
     if isinstance(value, float) and not math.isfinite(value):
         raise refused(value, accepted)
@@ -184,7 +184,7 @@ def slurm_time(value: Any) -> float | None:
         _bounded(value, SECONDS_LIMIT / 60, ACCEPTED_SLURM_TIME)
         if value < 0:
             raise refused(value, ACCEPTED_SLURM_TIME)
-        return 60.0 * value
+        return float(60 * value)
     word = value.strip().upper() if isinstance(value, str) else ""
     if word in ("UNLIMITED", "INFINITE"):
         return math.inf
