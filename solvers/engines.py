@@ -1,0 +1,106 @@
+"""The engines by name, imported only when asked for, so that a missing library costs only its own engine.
+
+To add an engine, write a function of the type ``Solve`` in a module of its own and give it a line in ``ENGINES``;
+the tests that run every engine then run it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from solvers.child import Report, Solve
+from solvers.problem import Limits, Placed, Problem, Solution, Status
+
+
+class EngineUnavailable(ValueError):
+    """The engine asked for does not exist, or a library that it needs is not installed."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How to get an engine, and the number of columns above which its model is not built (None: any)."""
+
+    load: Callable[[], Solve]
+    cap: int | None = None
+
+
+def _greedy() -> Solve:
+    from solvers.greedy import solve
+
+    return solve
+
+
+def _search() -> Solve:
+    from solvers.search import solve
+
+    return solve
+
+
+def _cpsat() -> Solve:
+    from solvers.cpsat import solve
+
+    return solve
+
+
+def _cbc() -> Solve:
+    from solvers.mip import cbc
+
+    return cbc
+
+
+def _highs() -> Solve:
+    from solvers.mip import highs
+
+    return highs
+
+
+def _bound() -> Solve:
+    from solvers.bound import lower_bound
+
+    def solve(problem: Problem, limits: Limits, hint: Placed | None, report: Report) -> Solution:
+        return Solution("bound", Status.NO_ANSWER, bound=lower_bound(problem), note="a bound only")
+
+    return solve
+
+
+AUTO, BOUND, EXACT, GREEDY, SEARCH = "auto", "bound", "cp-sat", "greedy", "search"
+
+#: Every engine, by the name that people use.
+ENGINES = {
+    GREEDY: Engine(_greedy),
+    SEARCH: Engine(_search),
+    EXACT: Engine(_cpsat, cap=100_000),
+    "highs": Engine(_highs, cap=40_000),
+    "cbc": Engine(_cbc, cap=40_000),
+}
+#: A name for several engines, of which the first that works is used.
+FIRST_OF = {"mip": ("highs", "cbc")}
+#: It knows a bound and no answer, so nobody asks for it by name.
+_BOUND = Engine(_bound)
+
+
+def names() -> tuple[str, ...]:
+    """All names that ``solve`` accepts."""
+    return (AUTO, *ENGINES, *FIRST_OF)
+
+
+def load(name: str) -> Solve:
+    """The engine itself; EngineUnavailable says in one line why not."""
+    engine = _BOUND if name == BOUND else ENGINES.get(name)
+    if engine is None:
+        raise EngineUnavailable(f"there is no engine {name!r}; there are {', '.join(names())}")
+    try:
+        return engine.load()
+    except ImportError as error:
+        what = error.name if isinstance(error, ModuleNotFoundError) else error
+        raise EngineUnavailable(f"engine {name!r} needs {what}, which is not installed") from error
+
+
+def refusal(name: str) -> str:
+    """Why an engine cannot be loaded, in one line; empty if it can."""
+    try:
+        load(name)
+    except EngineUnavailable as error:
+        return str(error)
+    return ""

@@ -1,0 +1,297 @@
+"""One problem to the best verified answer within one wall-clock budget.
+
+The greedy runs first, in this process, so that there is always a plan to fall back on; every other engine runs
+in a child process that is ended at its limit plus a small grace. Each starts from the best plan so far,
+and the first proof of optimality ends the solve. ``solvers.record`` judges what they say.
+
+In deterministic mode the engines' limits are fixed shares of the budget, whatever the clock says, and the engines
+turn them into iterations; the clock then only guards.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from solvers import engines
+from solvers.child import End, Ending, Heard, apart
+from solvers.columns import estimate
+from solvers.engines import EngineUnavailable
+from solvers.problem import Limits, Placed, Problem, Solution, Status
+from solvers.record import Record, claim_of, summary
+from solvers.workers import workers
+
+log = logging.getLogger(__name__)
+
+#: With less time than this left, no further engine is started.
+WORTH_S = 0.02
+#: The bound's share of the time that is left, and the longest it gets when the limit is 0.
+BOUND_SHARE = 0.15
+BOUND_AT_ZERO_S = 0.5
+#: A search before an exact engine gets this share at most, and no more than it needs for so many columns.
+SEARCH_SHARE = 0.2
+COLUMNS_PER_SEARCH_S = 10_000
+#: At a limit of 0 a bound is looked for only up to this many columns.
+CHEAP = 2_000
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What an engine claims while it runs, for the eyes only; the bound is the best of all engines."""
+
+    engine: str
+    objective: int | None
+    bound: int | None
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Engines of which the first that works is used, and its share of the time left, at most ``most_s``."""
+
+    engines: tuple[str, ...]
+    share: float = 1.0
+    most_s: float = math.inf
+    seed: int = 0
+
+
+def solve(
+    problem: Problem,
+    limits: Limits | None = None,
+    *,
+    engine: str = engines.AUTO,
+    hint: Placed | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    save_anomaly: Path | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Solution:
+    """The best verified answer that the engines find.
+
+    Parameters
+    ----------
+    engine
+        ``auto`` or one of ``engines.names()``; the greedy runs in any case.
+    hint
+        A placement to start from, such as the last epoch's. It need not be valid.
+    save_anomaly
+        Folder for the models on which an engine was wrong; None saves none.
+    stop
+        Asked several times a second; once it says yes, the best verified plan so far is returned.
+
+    Raises
+    ------
+    EngineUnavailable
+        The engine does not exist, or a library that it needs is not installed.
+    ValueError
+        A limit is negative or not a number.
+    """
+    limits = _checked(limits or Limits())
+    steps = _steps(engine)
+    run = _Run(problem, limits, Record(problem, save_anomaly), on_progress, stop)
+    run.start(hint)
+    run.bound()
+    if engine == engines.AUTO:
+        steps = run.automatic()
+    for step in steps:
+        run.first_of(step)
+    return run.solution()
+
+
+def _steps(engine: str) -> tuple[_Step, ...]:
+    """What a name stands for, loaded once, so that an engine that is missing is told before any work."""
+    if engine in (engines.AUTO, engines.GREEDY):
+        return ()
+    if engine not in engines.FIRST_OF:
+        engines.load(engine)
+        return (_Step((engine,)),)
+    candidates = engines.FIRST_OF[engine]
+    refusals = [refusal for refusal in map(engines.refusal, candidates) if refusal]
+    if len(refusals) == len(candidates):
+        raise EngineUnavailable("; ".join(refusals))
+    return (_Step(candidates),)
+
+
+def _checked(limits: Limits) -> Limits:
+    """The limits with the number of workers settled, or ValueError."""
+    for name, value in (("time limit", limits.wall_s), ("grace", limits.grace_s)):
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"the {name} must be a number of seconds >= 0, got {value}")
+    for name, count in (("workers", limits.workers), ("memory limit in MiB", limits.memory_mib)):
+        if count is not None and count < 1:
+            raise ValueError(f"the {name} must be >= 1, got {count}")
+    count = 1 if limits.deterministic else limits.workers or workers()
+    return replace(limits, workers=count)
+
+
+class _Run:
+    """One solve under way: the clock, the record, and who listens."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        limits: Limits,
+        record: Record,
+        on_progress: Callable[[Progress], None] | None,
+        stop: Callable[[], bool] | None,
+    ) -> None:
+        self._problem = problem
+        self._limits = limits
+        self._record = record
+        self._on_progress = on_progress
+        self._stop = stop or (lambda: False)
+        self._began = time.monotonic()
+        self._ends_at = self._began + limits.wall_s
+        self._planned_s = limits.wall_s  # not given away yet; counts in deterministic mode
+        self._estimates: dict[int, int | None] = {}
+
+    def start(self, hint: Placed | None) -> None:
+        """A plan to fall back on: the greedy's, the hint if that is better, the base plan if need be."""
+        if hint is not None and self._limits.wall_s > 0:
+            _, fault = self._record.verify(hint)
+            if fault:
+                self._record.note("hint", Status.SKIPPED, fault)
+                hint = None
+            else:
+                self._record.take(Solution("hint", Status.FEASIBLE, hint), 0.0)
+        self._greedy(hint)
+        if self._record.best is None:
+            self._record.take(Solution("base", Status.FEASIBLE, self._problem.base), 0.0)
+
+    def _greedy(self, hint: Placed | None) -> None:
+        """The greedy in this process; whatever goes wrong in it, what it had found counts."""
+        began, heard = time.monotonic(), Heard()
+
+        def report(placed: Placed | None, objective: int | None, bound: int | None) -> None:
+            nonlocal heard
+            heard = heard if placed is None else Heard(placed, objective, bound)
+            self._show(engines.GREEDY, Heard(placed, objective, bound))
+
+        try:
+            answer = engines.load(engines.GREEDY)(self._problem, self._limits, hint, report)
+        except Exception as error:
+            note = f"{type(error).__name__}: {error}"
+            log.exception("the greedy failed")
+            answer = Solution(engines.GREEDY, Status.FAILED, heard.placed, heard.objective, note=note)
+        self._record.take(answer, time.monotonic() - began)
+        self._show(engines.GREEDY, Heard())
+
+    def bound(self) -> None:
+        """A lower bound, in a child like any engine: HiGHS leaves threads behind that a fork would miss."""
+        cheap = self._limits.wall_s > 0 or self._columns(CHEAP) is not None
+        if self._over() or not cheap:
+            return
+        share_s = BOUND_SHARE * self._left_s() if self._limits.wall_s > 0 else BOUND_AT_ZERO_S
+        ending = self._apart(engines.BOUND, share_s, self._limits.seed, grace_s=0.0)
+        if ending.end is End.LATE:
+            self._record.note(
+                engines.BOUND, Status.SKIPPED, "not found in its share of the time", ending.wall_s
+            )
+        else:
+            self._record.take(claim_of(engines.BOUND, ending), ending.wall_s)
+
+    def automatic(self) -> tuple[_Step, ...]:
+        """A short search for a good hint, the exact engine if its model is small enough, and a search again."""
+        if self._over():
+            return ()
+        columns = self._columns(engines.ENGINES[engines.EXACT].cap) or 0
+        return (
+            _Step((engines.SEARCH,), SEARCH_SHARE, columns / COLUMNS_PER_SEARCH_S),
+            _Step((engines.EXACT,)),
+            _Step((engines.SEARCH,), seed=1),
+        )
+
+    def first_of(self, step: _Step) -> None:
+        """Try a step's engines in order until one of them works."""
+        for engine in step.engines:
+            if self._over():
+                return
+            if refusal := engines.refusal(engine):
+                self._record.note(engine, Status.SKIPPED, refusal)
+            elif self._fits(engine) and self._try(engine, step) is not Status.FAILED:
+                return
+
+    def _fits(self, engine: str) -> bool:
+        """Whether an engine's model is small enough to be built; known before it is built."""
+        cap = engines.ENGINES[engine].cap
+        if cap is None or self._columns(cap) is not None:
+            return True
+        note = f"its model is estimated at more than {cap:,} columns, the most that it is built for"
+        self._record.note(engine, Status.SKIPPED, note)
+        return False
+
+    def _try(self, engine: str, step: _Step) -> Status | None:
+        """Run one engine in its share of the time; its status, None if there was no time for it."""
+        left_s = self._left_s()
+        share_s = min(step.share * left_s, step.most_s)
+        if share_s < WORTH_S:
+            if left_s < WORTH_S and engine not in (a.engine for a in self._record.attempts):
+                self._record.note(engine, Status.SKIPPED, "no time left")
+            return None
+        ending = self._apart(engine, share_s, self._limits.seed + step.seed, self._limits.grace_s)
+        self._record.take(claim_of(engine, ending), ending.wall_s)
+        return self._record.attempts[-1].status
+
+    def _apart(self, engine: str, share_s: float, seed: int, grace_s: float) -> Ending:
+        """An engine in a child, from the best plan so far, until it has reached the bound or its limit."""
+        known = self._record.bound
+
+        def enough(heard: Heard) -> bool:
+            self._show(engine, heard)
+            if heard.placed is None or heard.objective is None or known is None or heard.objective > known:
+                return False
+            return self._record.verify(heard.placed)[0] == known
+
+        # In deterministic mode iterations end an engine; the clock guards the whole, not its share.
+        ends_at = self._ends_at if self._limits.deterministic else time.monotonic() + share_s
+        self._planned_s -= share_s
+        return apart(
+            engines.load(engine),
+            self._problem,
+            replace(self._limits, wall_s=share_s, seed=seed),
+            self._record.placed,
+            ends_at=max(ends_at, time.monotonic()) + grace_s,
+            enough=enough,
+            stop=self._stop,
+        )
+
+    def _left_s(self) -> float:
+        clock_s = self._ends_at - time.monotonic()
+        return self._planned_s if self._limits.deterministic and clock_s > 0 else clock_s
+
+    def _over(self) -> bool:
+        return self._record.proven or self._stop()
+
+    def _columns(self, cap: int | None) -> int | None:
+        """The estimated size of the exact engines' model, None above the cap."""
+        if cap is None:
+            return None
+        if cap not in self._estimates:
+            self._estimates[cap] = estimate(self._problem, cap)
+        return self._estimates[cap]
+
+    def _show(self, engine: str, heard: Heard) -> None:
+        if self._on_progress is None:
+            return
+        costs = [cost for cost in (heard.objective, self._record.cost) if cost is not None]
+        bounds = [bound for bound in (heard.bound, self._record.bound) if bound is not None]
+        elapsed_s = time.monotonic() - self._began
+        self._on_progress(Progress(engine, min(costs, default=None), max(bounds, default=None), elapsed_s))
+
+    def solution(self) -> Solution:
+        """The best verified answer with all that was tried."""
+        best = self._record.best
+        status = Status.OPTIMAL if self._record.proven else Status.FEASIBLE
+        return Solution(
+            engine=best.engine if best else "none",
+            status=status if best else Status.NO_ANSWER,
+            placed=self._record.placed,
+            objective=self._record.cost,
+            bound=self._record.bound,
+            wall_s=time.monotonic() - self._began,
+            note=summary(self._record.attempts),
+            attempts=tuple(self._record.attempts),
+        )
