@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 from collections import Counter
 from decimal import Decimal
 from itertools import product
@@ -22,6 +23,8 @@ NUMBER_LIMIT = 10**15
 CPUS_LIMIT = 10**6
 HOSTS_LIMIT = 100_000
 NAME_LIMIT = 253
+SHOWN = 60
+YAML_WORDS = {None: "null", True: "true", False: "false"}
 
 DECIMAL_SUFFIXES = {s: 1000**i for i, s in enumerate(("k", "M", "G", "T", "P", "E"), start=1)}
 BINARY_SUFFIXES = {s: 1024**i for i, s in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
@@ -65,12 +68,17 @@ ACCEPTED_HOSTS = "names such as a0, a[0-3], rack[1-2]-n[001-016],b7"
 
 def shown(value: Any) -> str:
     """A value as an error names it: quoted, on one line, cut where it gets long."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # an int too long to print, or a list that holds itself
-        text = f"a {type(value).__name__} that is too long to print"
+    if isinstance(value, str):
+        text = repr(value[:SHOWN])
+    elif value is None or isinstance(value, bool):
+        text = YAML_WORDS[value]
+    elif isinstance(value, int):
+        # Python refuses to print an int of more than 4300 digits.
+        text = repr(value) if abs(value) < 10**SHOWN else f"a number of more than {SHOWN} digits"
+    else:
+        text = reprlib.repr(value)
     text = "".join(c if c.isprintable() else "?" for c in text)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
 def refused(value: Any, accepted: str) -> ValueError:
