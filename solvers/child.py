@@ -12,6 +12,7 @@ it ends itself when the parent dies, so that a killed planner leaves no solver b
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import resource
@@ -235,6 +236,7 @@ def _settle(lifeline: int, others: tuple[int, int]) -> None:
         os.close(fd)
     with suppress(OSError):
         os.setpgid(0, 0)
+    faulthandler.disable()  # the parent says in a line how a child died
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the engine's clean-up runs

@@ -51,12 +51,16 @@ class Progress:
 
 @dataclass(frozen=True)
 class _Step:
-    """Engines of which the first that works is used, and its share of the time left, at most ``most_s``."""
+    """Engines of which the first that works is used, and its share of the time left, at most ``most_s``.
+
+    A spare step is for time that the others leave over; if there is none, that is not worth a word.
+    """
 
     engines: tuple[str, ...]
     share: float = 1.0
     most_s: float = math.inf
     seed: int = 0
+    spare: bool = False
 
 
 def solve(
@@ -201,7 +205,7 @@ class _Run:
         return (
             _Step((engines.SEARCH,), SEARCH_SHARE, columns / COLUMNS_PER_SEARCH_S),
             _Step((engines.EXACT,)),
-            _Step((engines.SEARCH,), seed=1),
+            _Step((engines.SEARCH,), seed=1, spare=True),
         )
 
     def first_of(self, step: _Step) -> None:
@@ -228,7 +232,7 @@ class _Run:
         left_s = self._left_s()
         share_s = min(step.share * left_s, step.most_s)
         if share_s < WORTH_S:
-            if left_s < WORTH_S and engine not in (a.engine for a in self._record.attempts):
+            if left_s < WORTH_S and not step.spare:
                 self._record.note(engine, Status.SKIPPED, "no time left")
             return None
         ending = self._apart(engine, share_s, self._limits.seed + step.seed, self._limits.grace_s)
