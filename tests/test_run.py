@@ -446,7 +446,7 @@ def test_a_deterministic_run_gives_engines_one_worker_and_limits_that_no_clock_s
         note = f"{limits.wall_s:g} s, {limits.workers} worker, seed {limits.seed}"
         return Solution("x", Status.NO_ANSWER, note=note)
 
-    monkeypatch.setattr("solvers.run.COLUMNS_PER_SEARCH_S", 1)
+    monkeypatch.setattr("solvers.run.estimate", lambda problem, cap: 40_000)
     for name in (engines.BOUND, "search", "cp-sat"):
         put(name, reveals, cap=1000)
     found = solvers.solve(two, Limits(wall_s=100, deterministic=True, workers=4, seed=3))
