@@ -1,0 +1,58 @@
+"""Draws a page on a terminal with rich; long tables end after a number of rows and say how to see the rest.
+
+Apart from ``page`` because rich is slow to import and of no use in a pipe.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from planner.report.page import NONE, Facts, Grid, Lines, Page
+from planner.report.units import counted, plain
+
+
+def print_rich(page: Page, console: Console, rows: int, see_all: str) -> None:
+    """Draw the page; tables longer than ``rows`` rows end with a line that says how to see the rest."""
+    for number, block in enumerate(page):
+        if number:
+            console.print()
+        if isinstance(block, Facts):
+            console.print(_facts(block))
+        elif isinstance(block, Lines):
+            console.print(Text(block.title, style=block.style or "bold"))
+            _print_some([Text("  " + plain(line)) for line in block.lines], console, rows, see_all)
+        else:
+            console.print(Text(block.title, style=block.style or "bold"))
+            console.print(_drawn(block, rows))
+            _say_rest(len(block.rows) - rows, console, see_all)
+
+
+def _facts(facts: Facts) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in facts.pairs:
+        table.add_row(Text(plain(label), style="dim"), Text(plain(text)))
+    return table
+
+
+def _drawn(grid: Grid, rows: int) -> Table:
+    table = Table(box=None, pad_edge=True, header_style="dim")
+    for column in grid.columns:
+        table.add_column(Text(column.name), justify="right" if column.right else "left", overflow="fold")
+    for row in grid.rows[:rows]:
+        table.add_row(*(Text(plain(cell) or NONE) for cell in row))
+    return table
+
+
+def _print_some(lines: list[Text], console: Console, rows: int, see_all: str) -> None:
+    for line in lines[:rows]:
+        console.print(line, soft_wrap=True)
+    _say_rest(len(lines) - rows, console, see_all)
+
+
+def _say_rest(rest: int, console: Console, see_all: str) -> None:
+    if rest > 0:
+        console.print(Text(f"  ... and {counted(rest, 'more row')}; to see all: {see_all}", style="dim"))

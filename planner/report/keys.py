@@ -1,0 +1,124 @@
+"""Every key that a file may have, as a table made from the JSON Schema of its model.
+
+The models hold type, unit, default and meaning once; this only lays them out, so that the table cannot drift.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from planner.report.page import Grid, aligned, columns
+
+Schema = Mapping[str, Any]
+HEADINGS = ("key", "type", "unit", "default", "meaning")
+Row = tuple[str, str, str, str, str]
+LIMITS = (("minimum", ">= "), ("exclusiveMinimum", "> "), ("maximum", "<= "), ("exclusiveMaximum", "< "))
+
+
+#: pydantic leaves a limit under its own name where a validator runs before it.
+STANDARD = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+
+
+def json_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The model's JSON Schema, with every limit under its standard name."""
+    schema: dict[str, Any] = _standard(model.model_json_schema(by_alias=True))
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _standard(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_standard(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {STANDARD.get(k, k) if isinstance(v, int | float) else k: _standard(v) for k, v in value.items()}
+
+
+def key_rows(schema: Schema, prefix: str = "") -> Iterator[Row]:
+    """One row a key: an object's key is followed by the keys inside it, a list's by those of one item."""
+    yield from _rows(schema, schema.get("$defs", {}), prefix, ())
+
+
+def _rows(schema: Schema, defs: Schema, prefix: str, inside: tuple[str, ...]) -> Iterator[Row]:
+    needed = set(schema.get("required", ()))
+    for name, entry in schema.get("properties", {}).items():
+        key = f"{prefix}{name}"
+        default = "required" if name in needed else _default(entry)
+        yield key, _type(entry, defs), _unit(entry), default, _meaning(entry)
+        for suffix, target in _objects(entry, defs):
+            if target not in inside:
+                yield from _rows(defs[target], defs, f"{key}{suffix}.", (*inside, target))
+
+
+def _objects(entry: Schema, defs: Schema) -> Iterator[tuple[str, str]]:
+    """The named objects under a key: ``""`` for the value itself, ``[]`` for a list's items, ``.NAME`` for a mapping's."""
+    if "$ref" in entry:
+        target = entry["$ref"].rpartition("/")[2]
+        if "properties" in defs[target]:
+            yield "", target
+    for variant in entry.get("anyOf", ()):
+        yield from _objects(variant, defs)
+    if isinstance(entry.get("items"), Mapping):
+        yield from ((f"[]{suffix}", target) for suffix, target in _objects(entry["items"], defs))
+    if isinstance(entry.get("additionalProperties"), Mapping):
+        yield from ((f".NAME{s}", target) for s, target in _objects(entry["additionalProperties"], defs))
+
+
+def _type(entry: Schema, defs: Schema) -> str:
+    """The type in words, with its limits or its accepted values."""
+    if "$ref" in entry:
+        target = defs[entry["$ref"].rpartition("/")[2]]
+        return "mapping" if "properties" in target else _type(target, defs)
+    if "anyOf" in entry:
+        return " or ".join(dict.fromkeys(_type(variant, defs) for variant in entry["anyOf"]))
+    if "const" in entry or "enum" in entry:
+        return " or ".join(str(v) for v in entry.get("enum") or [entry["const"]])
+    if entry.get("type") == "array":
+        items = entry.get("items")
+        return f"list of {_type(items, defs)}" if isinstance(items, Mapping) else "list"
+    if entry.get("type") == "object":
+        values = entry.get("additionalProperties")
+        return f"mapping of {_type(values, defs)}" if isinstance(values, Mapping) else "mapping"
+    words = {"integer": "whole number", "string": "text", "boolean": "true or false", "null": "null"}
+    limits = [f"{sign}{entry[name]:g}" for name, sign in LIMITS if name in entry]
+    if "exclusiveMinimum" in entry:
+        limits = [text for text in limits if not text.startswith(">=")]  # the stricter says it all
+    return " ".join([words.get(entry.get("type", ""), entry.get("type", "any")), ", ".join(limits)]).strip()
+
+
+def _unit(entry: Schema) -> str:
+    """The unit of the value, or of what is in it."""
+    if "unit" in entry:
+        return str(entry["unit"])
+    within = [*entry.get("anyOf", ()), entry.get("items"), entry.get("additionalProperties")]
+    return next((unit for part in within if isinstance(part, Mapping) and (unit := _unit(part))), "")
+
+
+def _default(entry: Schema) -> str:
+    if "default" not in entry:
+        return ""
+    value = entry["default"]
+    return "" if isinstance(value, dict | list) and value else json.dumps(value, ensure_ascii=False)
+
+
+def _meaning(entry: Schema) -> str:
+    return " ".join(str(entry.get("description", "")).split())
+
+
+def as_markdown(title: str, about: str, rows: list[Row]) -> str:
+    """The table as a page of the docs."""
+    lines = [f"# {title}", "", about, "", _markdown_row(HEADINGS), _markdown_row(("---",) * len(HEADINGS))]
+    lines += [_markdown_row((f"`{row[0]}`", *row[1:])) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_row(cells: tuple[str, ...]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def as_aligned(rows: list[Row]) -> str:
+    """The table for a terminal or a pipe."""
+    return "\n".join(aligned(Grid("", columns(*HEADINGS), tuple(rows)))) + "\n"

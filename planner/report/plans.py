@@ -1,0 +1,179 @@
+"""A plan and a receipt as pages.
+
+Rows come in the order of the cluster's GPUs, so that neighbours stand together; waiting jobs come costliest first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Literal
+
+from planner.plan import REASONS, Action, Assignment, AttemptRecord, Deferred, Plan, Receipt, Terms
+from planner.report.page import Block, Facts, Grid, Lines, Page, columns
+from planner.report.units import UNKNOWN, counted, duration, factor, gpu_time, memory, places, share
+
+STATES: tuple[Literal["start", "stay", "move"], ...] = ("start", "stay", "move")
+OUTCOMES: dict[Literal["done", "dry_run", "stale", "refused"], str] = {
+    "done": "done",
+    "dry_run": "would be done",
+    "stale": "stale",
+    "refused": "refused",
+}
+#: An engine's outcome that a person should hear about.
+NOTEWORTHY = ("skipped", "failed", "rejected", "anomaly", "no_answer")
+PROVEN = "optimal"
+
+
+def plan_page(plan: Plan) -> Page:
+    """Everything a plan says: how good it is, what runs where, what waits and why."""
+    blocks: list[Block] = [Facts(tuple(_summary(plan)))]
+    if plan.assignments:
+        blocks.append(_assignments(plan))
+    if plan.preempted:
+        blocks.append(Lines("Stopped to make room", plan.preempted, style="bold yellow"))
+    if plan.deferred:
+        blocks.append(_deferred(plan.deferred))
+    if plan.reservations:
+        rows = tuple((r.job_id, places(r.gpu_ids), duration(r.from_s)) for r in plan.reservations)
+        blocks.append(Grid("Reserved", columns("job", "GPUs", "from, in"), rows, style="bold cyan"))
+    notes = tuple(_attempt_note(a) for a in plan.solve.attempts if a.note and a.status in NOTEWORTHY)
+    if notes:
+        blocks.append(Lines("Engines", notes))
+    if plan.warnings:
+        blocks.append(Lines("Warnings", plan.warnings, style="bold yellow"))
+    return tuple(blocks)
+
+
+def _summary(plan: Plan) -> Iterable[tuple[str, str]]:
+    yield "plan", f"{plan.name}  {plan.id}".strip()
+    yield "jobs", _job_counts(plan)
+    if plan.deferred:
+        yield "waiting", _reason_counts(plan.deferred)
+    yield "solver", _solver(plan)
+    horizon = f" over {duration(plan.inputs.policy.horizon_s)}" if plan.inputs else ""
+    yield "objective", f"{gpu_time(plan.objective.total_gpu_s)} GPU-seconds of progress lost{horizon}"
+    yield (
+        "terms",
+        ", ".join(f"{name} {gpu_time(getattr(plan.objective.terms, name))}" for name in Terms.model_fields),
+    )
+    yield "bound", _bound(plan)
+    yield "predicted", _predicted(plan)
+
+
+def _job_counts(plan: Plan) -> str:
+    does = Counter(a.state for a in plan.assignments)
+    parts = [f"{does[state]:,} {state}" for state in STATES if does[state] or state == "start"]
+    if plan.preempted:
+        parts.append(f"{len(plan.preempted):,} stop")
+    return ", ".join([*parts, f"{len(plan.deferred):,} wait"])
+
+
+def _reason_counts(deferred: tuple[Deferred, ...]) -> str:
+    number = Counter(d.reason for d in deferred)
+    return ", ".join(f"{reason} {number[reason]:,}" for reason in REASONS if number[reason])
+
+
+def _solver(plan: Plan) -> str:
+    solve = plan.solve
+    text = f"{solve.solver}, {solve.status} after {duration(solve.wall_s)}, seed {solve.seed}"
+    if solve.deterministic:
+        return f"{text}, deterministic"
+    return text if solve.status == PROVEN else f"{text} (another run may answer differently)"
+
+
+def _bound(plan: Plan) -> str:
+    solve = plan.solve
+    if solve.bound is None:
+        return "none known"
+    return f"{gpu_time(solve.bound)}, gap {share(solve.gap)}, served gap {share(solve.served_gap)}"
+
+
+def _predicted(plan: Plan) -> str:
+    p = plan.predicted
+    goodput = UNKNOWN if p.goodput_gpus is None else f"{p.goodput_gpus:.2f} GPUs"
+    utilisation = UNKNOWN if p.gpu_utilisation_pct is None else f"{p.gpu_utilisation_pct:.0f} %"
+    text = (
+        f"makespan {duration(p.makespan_s)}, slowdown mean {factor(p.mean_slowdown)} max {factor(p.max_slowdown)}, "
+        f"goodput {goodput}, GPU utilisation {utilisation}"
+    )
+    if p.requested_share_milli:
+        done = share(p.allocated_share_milli / p.requested_share_milli)
+        text += f", shares {p.allocated_share_milli:,} of {p.requested_share_milli:,} milli-GPUs ({done})"
+    return text
+
+
+def _assignments(plan: Plan) -> Grid:
+    order = {g.id: i for i, g in enumerate(plan.inputs.snapshot.cluster.gpus)} if plan.inputs else {}
+    models = {g.id: g.model for g in plan.inputs.snapshot.cluster.gpus} if plan.inputs else {}
+    waves = any(a.wave for a in plan.assignments)
+
+    def place(a: Assignment) -> tuple[int, tuple[str, ...]]:
+        return min((order.get(g, len(order)) for g in a.gpu_ids), default=len(order)), a.nodes
+
+    names = ["GPUs", "job", "does", *(["wave>"] if waves else []), *(["model"] if models else [])]
+    names += ["memory/GPU>", "source", "slowdown>", "p90>", "ends after>", "beside"]
+    rows = []
+    for a in sorted(plan.assignments, key=place):
+        head = [
+            places(a.gpu_ids) or ", ".join(a.nodes),
+            a.job_id,
+            _does(a),
+            *([str(a.wave)] if waves else []),
+        ]
+        if models:
+            head.append(models.get(a.gpu_ids[0], "") if a.gpu_ids else "")
+        rows.append((*head, *_figures(a)))
+    return Grid("Runs", columns(*names), tuple(rows), style="bold green")
+
+
+def _does(a: Assignment) -> str:
+    return f"move from {places(a.moved_from)}" if a.moved_from else a.state
+
+
+def _figures(a: Assignment) -> tuple[str, ...]:
+    beside = ", ".join(a.neighbours) + (" (not fenced)" if a.neighbours and a.fenced is False else "")
+    asks = memory(a.gpu_memory_mib) if a.gpu_ids else ""
+    ends = duration(a.finish_s)
+    return asks, a.memory_source or "", factor(a.slowdown), factor(a.slowdown_p90), ends, beside
+
+
+def _deferred(deferred: tuple[Deferred, ...]) -> Grid:
+    costliest = sorted(deferred, key=lambda d: -d.cost_gpu_s)
+    rows = tuple((d.job_id, d.reason, d.detail, _fix(d), gpu_time(d.cost_gpu_s)) for d in costliest)
+    names = columns("job", "reason", "detail", "would start with", "waiting costs>")
+    return Grid("Waits", names, rows, style="bold magenta")
+
+
+def _fix(d: Deferred) -> str:
+    return f"{d.fix.change}: {d.fix.detail}" if d.fix else ""
+
+
+def _attempt_note(attempt: AttemptRecord) -> str:
+    return f"{attempt.solver} {attempt.status}: {attempt.note}"
+
+
+def receipt_page(receipt: Receipt) -> Page:
+    """What was done, would be done, or was left out because the cluster had changed."""
+    number = Counter(a.outcome for a in receipt.actions)
+    counts = ", ".join(f"{number[key]:,} {text}" for key, text in OUTCOMES.items() if number[key])
+    facts = (("plan", receipt.plan_id), ("back end", receipt.backend), ("actions", counts or "nothing to do"))
+    blocks: list[Block] = [Facts(facts)]
+    if receipt.actions:
+        rows = tuple(_action(a) for a in receipt.actions)
+        blocks.append(Grid("Actions", columns("wave>", "job", "action", "GPUs", "outcome", "detail"), rows))
+    if receipt.warnings:
+        blocks.append(Lines("Warnings", receipt.warnings, style="bold yellow"))
+    return tuple(blocks)
+
+
+def _action(a: Action) -> tuple[str, ...]:
+    return str(a.wave), a.job_id, a.verb, places(a.gpu_ids), OUTCOMES[a.outcome], a.detail
+
+
+def left_out(receipt: Receipt) -> str | None:
+    """One sentence on the stale and refused actions, or None."""
+    stale = sum(a.outcome in ("stale", "refused") for a in receipt.actions)
+    if not stale:
+        return None
+    return f"{counted(stale, 'action')} left out, because the cluster is no longer what the plan was made for"

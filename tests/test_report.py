@@ -1,0 +1,277 @@
+"""What people see: complete plain text in a pipe, harmless names, units that can be read, and true differences."""
+
+import io
+
+import pytest
+from builders import job, node, snapshot
+
+from planner.plan import (
+    Action,
+    Assignment,
+    AttemptRecord,
+    Deferred,
+    Fix,
+    Forecast,
+    Inputs,
+    Objective,
+    Plan,
+    Predicted,
+    Receipt,
+    Reservation,
+    Solve,
+    Terms,
+)
+from planner.policy import Policy
+from planner.report.compare import difference_page, plans_differ, snapshots_differ
+from planner.report.keys import json_schema, key_rows
+from planner.report.page import Facts, Grid, Lines, as_text, columns
+from planner.report.plans import left_out, plan_page, receipt_page
+from planner.report.terminal import progress_text, show, solving
+from planner.report.units import duration, factor, gpu_time, memory, places, plain, share
+
+
+def a_plan(**fields):
+    """A plan that has one of everything."""
+    state = snapshot(
+        [node(4, name="a0"), node(4, name="a1")], [job(id=i) for i in ("x", "y", "z", "w", "gang")]
+    )
+    known = {
+        "id": "p-1",
+        "name": "small",
+        "made_at": "2026-01-01T00:00:00Z",
+        "assignments": (
+            Assignment(job_id="gang", gpu_ids=("a1/0", "a1/1"), nodes=("a1",), slowdown=1.0, slowdown_p90=1.0, finish_s=7200, gpu_memory_mib=30720, memory_source="declared"),
+            Assignment(job_id="x", gpu_ids=("a0/0",), nodes=("a0",), slowdown=1.25, slowdown_p90=1.31, finish_s=4500, neighbours=("y",), gpu_memory_mib=512, memory_source="measured", fenced=False),
+            Assignment(job_id="y", gpu_ids=("a0/0",), nodes=("a0",), state="move", moved_from=("a0/3",), wave=1, slowdown=1.5, neighbours=("x",), fenced=True),
+        ),
+        "deferred": (
+            Deferred(job_id="z", reason="interference", detail="no neighbour leaves it under 2.00x", cost_gpu_s=3600),
+            Deferred(job_id="w", reason="fragmented", detail="8 GPUs are free, 4 on each node", fix=Fix(change="split", detail="over two nodes"), cost_gpu_s=28800),
+        ),
+        "preempted": ("old",),
+        "reservations": (Reservation(job_id="w", gpu_ids=("a0/0", "a0/1", "a0/2", "a0/3"), from_s=5400),),
+        "objective": Objective(total_gpu_s=33000.4, terms=Terms(interference=480.4, waiting=32400, moves=120)),
+        "solve": Solve(solver="cp-sat", status="feasible", bound=31000, gap=0.0606, served_gap=0.25, wall_s=9.6,
+            attempts=(AttemptRecord(solver="greedy", status="feasible", note="8 orders"), AttemptRecord(solver="cbc", status="skipped", note="the model would have 2,000,000 variables"))),
+        "predicted": Predicted(makespan_s=7200, mean_slowdown=1.21, max_slowdown=1.5, goodput_gpus=3.4, gpu_utilisation_pct=71.2),
+        "warnings": ("node a1: unknown host memory is not counted",),
+        "inputs": Inputs(snapshot=state, forecast=Forecast(), policy=Policy(), backend="files"),
+    }  # fmt: skip
+    return Plan(**{**known, **fields})
+
+
+@pytest.mark.parametrize(
+    ("mib", "text"), [(None, "?"), (0, "0 MiB"), (1023, "1023 MiB"), (1024, "1.0 GiB"), (81559, "79.6 GiB")]
+)
+def test_memory_is_shown_in_the_unit_it_is_counted_in(mib, text):
+    assert memory(mib) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "?"),
+        (0, "0 s"),
+        (0.31, "0.3 s"),
+        (59.6, "1 min"),
+        (125, "2 min 5 s"),
+        (5400, "1 h 30 min"),
+        (3600, "1 h"),
+        (273_600, "3 d 4 h"),
+        (-90, "-1 min 30 s"),
+    ],
+)
+def test_times_are_shown_in_their_two_largest_units(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_unknown_is_never_shown_as_zero():
+    assert [f(None) for f in (memory, duration, gpu_time, share, factor)] == ["?"] * 5
+
+
+def test_gpu_ids_are_drawn_together_by_node():
+    assert places(["a0/0", "a0/1", "a0/2", "a0/5", "a1/3", "login"]) == "a0/0-2,5 a1/3 login"
+    assert places(["a0/0:1g.5gb:0", "a0/0:1g.5gb:1"]) == "a0/0:1g.5gb:0,0:1g.5gb:1"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("[red]x[/red]", "[red]x[/red]"),
+        ("a\x1b[2Jb", "a\\x1b[2Jb"),
+        ("a\nb\tc", "a\\x0ab\\x09c"),
+        ("\x9b31m", "\\x9b31m"),
+        ("a\u202eb", "a\\u202eb"),
+        ("\U000e0041", "\\U000e0041"),
+        ("日本 é \U0001f469\u200d\U0001f467", "日本 é \U0001f469\u200d\U0001f467"),
+    ],
+)
+def test_only_text_reaches_a_terminal(name, shown):
+    assert plain(name) == shown
+
+
+def test_a_plan_in_a_pipe(golden):
+    golden("plan.txt", as_text(plan_page(a_plan())))
+
+
+def test_a_plan_without_its_inputs_is_shown_as_well(golden):
+    bare = a_plan(inputs=None, deferred=(), preempted=(), reservations=(), warnings=())
+    solve = bare.solve.model_copy(update={"bound": None, "status": "optimal"})
+    golden("plan-bare.txt", as_text(plan_page(bare.model_copy(update={"solve": solve}))))
+
+
+def test_wide_characters_keep_the_columns_in_line():
+    grid = Grid("t", columns("job", "n>"), (("日本", "1"), ("abcd", "20"), ("", "")))
+    assert as_text((grid,)) == "t\n  job    n\n  日本   1\n  abcd  20\n  -      -\n"
+
+
+def test_a_pipe_gets_every_row_whole():
+    grid = Grid("t", columns("job", "detail"), tuple((f"j{i}", "x" * 500) for i in range(5000)))
+    out = io.StringIO()
+    show((grid,), out)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 5002
+    assert lines[-1] == f"  j4999  {'x' * 500}"
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal of 60 columns."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return Terminal()
+
+
+def test_a_terminal_gets_the_first_rows_and_hears_how_to_see_all(terminal):
+    lines = Lines("Notes", tuple(f"note {i}" for i in range(5)))
+    show((Grid("Jobs", columns("job"), tuple((f"j{i}",) for i in range(1000))), lines), terminal, rows=3)
+    said = terminal.getvalue()
+    assert "j2" in said and "j3" not in said
+    assert "... and 997 more rows; to see all: --out FILE, --json, or a" in said
+    assert "... and 2 more rows" in said
+
+
+def test_a_narrow_terminal_folds_long_cells_and_loses_nothing(terminal):
+    show((Grid("t", columns("job", "detail"), (("j", "x" * 200),)), Facts((("fact", "y" * 200),))), terminal)
+    assert (terminal.getvalue().count("x"), terminal.getvalue().count("y")) == (200, 200)
+
+
+@pytest.mark.parametrize("name", ["[red]x[/red]", "[/]", "[link=file:///x]y", ":smile:", "a\\[b]", "{0}"])
+def test_a_terminal_shows_markup_as_text(terminal, name):
+    show((Grid("t", columns("job"), ((name,),)), Facts((("job", name),)), Lines("t", (name,))), terminal)
+    assert terminal.getvalue().count(name) == 3
+
+
+def test_no_color_is_respected(terminal, monkeypatch):
+    show(plan_page(a_plan()), terminal)
+    assert "\x1b[1;32m" in terminal.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    calm = Terminal()
+    show(plan_page(a_plan()), calm)
+    assert not any(f"\x1b[1;3{colour}m" in calm.getvalue() for colour in range(8))
+
+
+@pytest.mark.parametrize("kind", ["dumb", "", "unknown"])
+def test_a_dumb_terminal_gets_plain_text(terminal, monkeypatch, kind):
+    monkeypatch.setenv("TERM", kind)
+    show(plan_page(a_plan()), terminal)
+    assert terminal.getvalue() == as_text(plan_page(a_plan()))
+
+
+class Reached:
+    """A report from a solve."""
+
+    engine, incumbent_gpu_s, bound_gpu_s, gap = "cp-sat", 12000.0, 11400.0, 0.05
+
+
+def test_progress_says_incumbent_bound_and_gap(terminal):
+    with solving(10, terminal) as on_progress:
+        on_progress(Reached())
+    assert progress_text(Reached()) == "cp-sat: best 12,000, bound 11,400, gap 5.0 %"
+    assert "best 12,000" in terminal.getvalue()
+    with solving(10, io.StringIO()) as on_progress:
+        assert on_progress is None
+
+
+def test_a_receipt_says_what_was_left_out(golden):
+    actions = (
+        Action(job_id="x", verb="start", gpu_ids=("a0/0",)),
+        Action(job_id="y", verb="move", gpu_ids=("a0/1",), wave=1, outcome="stale", detail="the job is gone"),
+        Action(job_id="z", verb="start", gpu_ids=("a0/2",), outcome="dry_run"),
+    )
+    receipt = Receipt(plan_id="p-1", backend="files", actions=actions, warnings=("w",))
+    golden("receipt.txt", as_text(receipt_page(receipt)))
+    assert (
+        left_out(receipt) == "1 action left out, because the cluster is no longer what the plan was made for"
+    )
+    assert left_out(Receipt(plan_id="p-1", backend="files")) is None
+
+
+def test_two_plans_differ_in_places_reasons_and_objective(golden):
+    a = a_plan()
+    later = (
+        Assignment(job_id="gang", gpu_ids=("a1/1", "a1/0"), nodes=("a1",), state="stay"),
+        Assignment(job_id="y", gpu_ids=("a0/2",), nodes=("a0",), state="stay"),
+        Assignment(job_id="w", gpu_ids=("a0/0",), nodes=("a0",)),
+        Assignment(job_id="new", gpu_ids=("a0/1",), nodes=("a0",)),
+    )
+    waits = (
+        Deferred(job_id="z", reason="waiting_capacity", detail=""),
+        Deferred(job_id="x", reason="held", detail=""),
+    )
+    b = a_plan(id="p-2", assignments=later, deferred=waits, preempted=(), objective=Objective(total_gpu_s=480.4, terms=Terms(interference=480.4)))  # fmt: skip
+    difference = plans_differ(a, b)
+    assert {(c.job_id, c.change) for c in difference.jobs} == {
+        ("w", "started"), ("y", "moved"), ("x", "stopped"), ("z", "reason"), ("new", "appeared"), ("old", "gone"),
+    }  # fmt: skip
+    assert difference.objective_delta_gpu_s == -32520
+    golden("diff.txt", as_text(difference_page(difference)))
+
+
+def test_a_plan_does_not_differ_from_itself():
+    difference = plans_differ(a_plan(), a_plan())
+    assert (difference.jobs, difference.objective_delta_gpu_s) == ((), 0)
+
+
+def test_two_snapshots_differ_in_places_requests_and_nodes():
+    nodes = [node(2, name="a0"), node(1, name="a1")]
+    a = snapshot(nodes, [job(id="x"), job(id="y", running_on=("a0/0",)), job(id="z"), job(id="gone")])
+    b = snapshot(
+        [node(2, name="a0", schedulable=False), node(1, name="a2")],
+        [
+            job(id="x", running_on=("a0/1",)),
+            job(id="y", state="held"),
+            job(id="z", gpu_memory_mib=1),
+            job(id="new"),
+        ],
+    )
+    difference = snapshots_differ(a, b)
+    assert [(c.job_id, c.change, c.after) for c in difference.jobs] == [
+        ("x", "started", "a0/1"),
+        ("y", "stopped", "held"),
+        ("z", "changed", "gpu_memory_mib"),
+        ("new", "appeared", "ready"),
+        ("gone", "gone", None),
+    ]
+    assert [(c.job_id, c.change) for c in difference.nodes] == [
+        ("a1", "gone"),
+        ("a2", "appeared"),
+        ("a0", "changed"),
+    ]
+
+
+def test_the_table_of_keys_says_type_unit_limits_and_default():
+    rows = {row[0]: row[1:] for row in key_rows(json_schema(Policy), "policy.")}
+    assert rows["policy.epoch_s"] == ("number > 0", "s", "300", "time from one plan to the next")
+    assert rows["policy.max_slowdown"][0] == "number >= 1, <= 100 or null"
+    assert rows["policy.packing"][:3] == ("binpack or spread", "", '"binpack"')
+    assert rows["policy.quotas[].gpus"][2] == "required"
+    assert rows["policy.weights.makespan"][2] == "0.5"
