@@ -28,7 +28,7 @@ ARROWS = {
     "planner.traces": ["planner.edit"],
     "planner.report": ["planner.epoch"],
     "planner.telemetry": ["planner.model"],
-    "planner.backends.files": ["planner.epoch"],
+    "planner.backends.files": ["planner.scenario"],
     "planner.epoch": [
         "planner.backends",
         "planner.explain",
@@ -36,11 +36,11 @@ ARROWS = {
         "planner.predict",
         "planner.validate",
     ],
-    "planner.explain": ["planner.edit", "solvers.problem"],
+    "planner.explain": ["planner.formulate"],
     "planner.formulate": ["planner.edit", "solvers"],
     "planner.predict": ["planner.edit"],
-    "planner.validate": ["planner.edit"],  # solver-free: the second opinion on every plan
-    "planner.backends": ["planner.plan"],  # the protocol alone; each backend has a row above
+    "planner.validate": ["planner.predict"],  # solver-free: the second opinion on every plan
+    "planner.backends": ["planner.formulate"],  # the protocol and its helpers; each backend has a row above
     "planner.edit": ["planner.plan"],
     "planner.plan": ["planner.policy"],
     "planner.policy": ["planner.model"],
