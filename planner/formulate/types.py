@@ -1,0 +1,100 @@
+"""Jobs to interference types: what the interference model may tell apart, rounded so that there are few.
+
+A type is a profile that the model knows, with the utilisation rounded up to 5 points. A declared share is kept exact
+as long as there is room for its own type, because shares that add up to one GPU must not be rounded into
+contention. With more types than the policy allows, the rounding gets coarser and is said in a warning.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.predict.interference import InterferenceModel, Tenant
+from solvers.problem import FORBIDDEN, MILLI, Interference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planner.formulate.contract import Kind
+    from planner.formulate.jobs import JobView
+    from planner.policy import Policy
+
+    Row = Callable[[int, tuple[int, ...]], np.ndarray]
+
+#: (step for declared shares, step for everything else), percent points; the finest that fits is used.
+STEPS = ((0.1, 5), (5, 5), (10, 10), (25, 25), (100, 100))
+
+
+@dataclass(frozen=True)
+class Types:
+    """The types of an epoch; ``of_job`` has shape (J,)."""
+
+    of_job: np.ndarray
+    names: tuple[str, ...]
+    tenants: tuple[Tenant, ...]
+    interference: Interference
+    warnings: tuple[str, ...] = ()
+
+
+def interference_types(
+    views: list[JobView], kinds: tuple[Kind, ...], model: InterferenceModel, policy: Policy
+) -> Types:
+    """Types of all jobs, and their slowdowns as an integer table that is built where it is needed."""
+    known = [model.profile_known(v.job.profile) for v in views]
+    for share_step, step in STEPS:
+        tenants = [_tenant(v, k, share_step, step) for v, k in zip(views, known, strict=True)]
+        if len(set(tenants)) <= policy.interference_types:
+            break
+    else:
+        tenants, step = _most_common(tenants, policy.interference_types), STEPS[-1][1]
+    numbers: dict[Tenant, int] = {}
+    of_job = np.array([numbers.setdefault(t, len(numbers)) for t in tenants], np.int64)
+    kept = tuple(numbers)
+    coarse = step > STEPS[0][1]
+    return Types(
+        of_job,
+        tuple(_name(t) for t in kept),
+        kept,
+        Interference(len(kept), len(kinds), _rows(kept, kinds, model), math.ceil(model.cap * MILLI)),
+        (f"utilisations are rounded up to {step} points to keep to {policy.interference_types} types",)
+        if coarse
+        else (),
+    )
+
+
+def _tenant(view: JobView, known: bool, share_step: float, step: float) -> Tenant:
+    profile = view.tenant.profile if known else None
+    utilisation = view.tenant.utilisation_pct
+    if utilisation is None:
+        return Tenant(profile, None)
+    by = share_step if view.forecast.utilisation_source == "share" else step
+    return Tenant(profile, min(100.0, round(math.ceil(utilisation / by - 1e-9) * by, 1)))
+
+
+def _most_common(tenants: list[Tenant], most: int) -> list[Tenant]:
+    """The rarest profiles are no longer told apart: only their utilisation is."""
+    counts: dict[Tenant, int] = {}
+    for t in tenants:
+        counts[t] = counts.get(t, 0) + 1
+    # The rest fall into at most two types: busy and unknown.
+    keep = set(sorted(counts, key=lambda t: (-counts[t], str(t)))[: max(0, most - 2)])
+    return [t if t in keep else Tenant(None, None if t.utilisation_pct is None else 100.0) for t in tenants]
+
+
+def _name(tenant: Tenant) -> str:
+    use = "?" if tenant.utilisation_pct is None else f"{tenant.utilisation_pct:g}%"
+    return f"{tenant.profile} {use}" if tenant.profile else use
+
+
+def _rows(tenants: tuple[Tenant, ...], kinds: tuple[Kind, ...], model: InterferenceModel) -> Row:
+    def row(kind: int, co: tuple[int, ...]) -> np.ndarray:
+        predicted = model.slowdowns(kinds[kind].model, tenants, [tenants[c] for c in co])
+        with np.errstate(invalid="ignore"):
+            milli = np.ceil(predicted * MILLI - 1e-6)  # rounded up: a cap is never passed by rounding
+        return np.where(np.isnan(milli), FORBIDDEN, np.maximum(MILLI, np.nan_to_num(milli))).astype(np.int64)
+
+    return row

@@ -1,0 +1,163 @@
+"""What the operator decides: weights, limits and safety of a plan, and which predictors it rests on."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from planner import quantities
+from planner.model import Count, Flag, GpuModel, Mib, Name, Noun, Number, Ratio, Seconds
+
+Weight = Annotated[Number, Field(ge=0, le=1000)]
+Factor = Annotated[Number, Field(ge=1, le=100)]
+SOLVERS = ("auto", "greedy", "search", "cp-sat", "mip", "cbc", "highs", "patterns")
+SolverName = Literal["auto", "greedy", "search", "cp-sat", "mip", "cbc", "highs", "patterns"]
+
+
+class Weights(Noun):
+    """A factor on each term of the objective; 1 leaves a term in GPU-seconds of lost progress."""
+
+    interference: Weight = 1
+    speed: Weight = 1
+    locality: Weight = 1
+    waiting: Weight = 1
+    makespan: Weight = 0.5
+    moves: Weight = 1
+    fragmentation: Weight = 1
+
+
+class Quota(Noun):
+    """At most so many GPUs for the jobs of one queue, user or account."""
+
+    queue: Name | None = None
+    user: Name | None = None
+    account: Name | None = None
+    gpus: Annotated[Number, Field(ge=0)]
+
+    @model_validator(mode="after")
+    def _names_one_owner(self) -> Self:
+        if sum(x is not None for x in (self.queue, self.user, self.account)) != 1:
+            raise ValueError("a quota names exactly one of queue, user, account")
+        return self
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        """The key and value that a job must have to count."""
+        for key in ("queue", "user", "account"):
+            value = getattr(self, key)
+            if value is not None:
+                return key, value
+        raise AssertionError("validated")
+
+
+class Policy(Noun):
+    """How to plan. Every default is what an epoch does when the key is absent."""
+
+    epoch_s: Annotated[Seconds, Field(gt=0)] = Field(300, description="time from one plan to the next")
+    horizon_s: Annotated[Seconds, Field(gt=0)] = Field(
+        3600, description="what a rate is charged over; at least the epoch"
+    )
+    max_tenants: Annotated[Count, Field(ge=1)] | None = Field(
+        3, description="jobs that may share a GPU; null: no limit"
+    )
+    memory_margin_mib: Mib = Field(
+        500, description="kept free on a GPU with two or more tenants and no isolation"
+    )
+    max_slowdown: Factor | None = Field(2.0, description="cap of each job's predicted slowdown; null: none")
+    sharing_gate: Flag = Field(
+        True, description="share only where the speeds add up to more than the largest job alone"
+    )
+    share_across: Literal["user", "account", "all"] = Field("all", description="whose jobs may share a GPU")
+    packing: Literal["binpack", "spread"] = Field("binpack", description="which way ties between GPUs fall")
+    alpha: Annotated[Number, Field(ge=0, le=4)] = Field(
+        0, description="preference for short jobs in the waiting term"
+    )
+    age_s: Annotated[Seconds, Field(gt=0)] = Field(
+        21600, description="waiting so long doubles a job's waiting cost"
+    )
+    max_wait_s: Seconds | None = Field(None, description="jobs that waited longer get the reservations first")
+    max_reservations: Count = 1
+    max_moves: Count = Field(0, description="running jobs that one plan may move or preempt")
+    checkpoint_s: Seconds = Field(60, description="for jobs that do not say")
+    restart_s: Seconds = Field(60, description="for jobs that do not say")
+    cooldown_s: Seconds = Field(3600, description="a moved job is not moved again before")
+    memory_peak_margin: Annotated[Number, Field(ge=0, le=10)] = Field(
+        0.1, description="added to a measured memory peak"
+    )
+    duration_margin: Annotated[Number, Field(ge=0, le=10)] = Field(
+        0.25, description="p90 and p95 of a declared duration: 1 + this"
+    )
+    slowdown_margin: Annotated[Number, Field(ge=0, le=10)] = Field(
+        0.25, description="p90 and p95 of a slowdown: excess x (1 + this)"
+    )
+    cpu_only_gpus: Annotated[Number, Field(gt=0, le=100)] = Field(
+        0.1, description="GPUs that a job without GPUs counts as in costs"
+    )
+    interference_types: Annotated[Count, Field(ge=1, le=512)] = 64
+    quotas: tuple[Quota, ...] = ()
+    solver: SolverName = "auto"
+    time_limit_s: Seconds = 10
+    deterministic: Flag = False
+    seed: Count = 0
+    weights: Weights = Weights()
+
+    @model_validator(mode="after")
+    def _horizon_covers_the_epoch(self) -> Self:
+        if self.horizon_s < self.epoch_s:
+            raise ValueError(f"horizon_s: {self.horizon_s:g} is shorter than epoch_s: {self.epoch_s:g}")
+        return self
+
+
+class TableRow(Noun):
+    """One measured slowdown: ``profile`` (the victim) beside ``beside``; None: they must not share."""
+
+    gpu_model: GpuModel
+    profile: Name
+    beside: Name
+    slowdown: Annotated[Number, Field(ge=1)] | None
+
+
+class InterferenceSpec(Noun):
+    """Which interference model, with its parameters.
+
+    ``utilisation``: no slowdown until the GPU utilisations of a GPU's tenants sum to ``threshold_pct``, then
+    linear in the excess. ``table``: measured pairs, ``utilisation`` for pairs that are not in it.
+    """
+
+    kind: Literal["utilisation", "table"] = "utilisation"
+    path: str | None = Field(None, description="CSV with gpu_model, profile, beside, slowdown (kind table)")
+    rows: tuple[TableRow, ...] = Field((), description="the table itself; read from path")
+    threshold_pct: Annotated[Number, Field(ge=0, le=1000)] = 100
+    slope: Annotated[Number, Field(ge=0, le=100)] = Field(
+        1.0, description="slowdown gained per 100 points of excess"
+    )
+    cap: Factor = Field(4.0, description="no predicted slowdown is larger")
+
+
+class Links(Noun):
+    """Run time factor of a gang by the slowest link between its GPUs."""
+
+    nvlink: Factor = 1.0
+    pcie: Factor = 1.05
+    network: Factor = 1.2
+
+    @model_validator(mode="after")
+    def _slower_links_cost_more(self) -> Self:
+        if not self.nvlink <= self.pcie <= self.network:
+            raise ValueError("links must not get faster from nvlink to pcie to network")
+        return self
+
+
+SpeedRatio = Annotated[Ratio, Field(gt=0), BeforeValidator(quantities.number)]
+
+
+class PredictorSpec(Noun):
+    """How declared values become forecasts."""
+
+    interference: InterferenceSpec = InterferenceSpec()
+    speed: dict[str, dict[str, SpeedRatio]] = Field(
+        default_factory=dict,
+        description="profile (or *) -> GPU model -> speed against the fastest; absent: 1",
+    )
+    links: Links = Links()
