@@ -155,7 +155,7 @@ def test_a_terminal_gets_the_first_rows_and_hears_how_to_see_all(terminal):
     show((Grid("Jobs", columns("job"), tuple((f"j{i}",) for i in range(1000))), lines), terminal, rows=3)
     said = terminal.getvalue()
     assert "j2" in said and "j3" not in said
-    assert "... and 997 more rows; to see all: --out FILE, --json, or a" in said
+    assert "... and 997 more rows; to see all: --out FILE, --json, or a pipe" in said
     assert "... and 2 more rows" in said
 
 

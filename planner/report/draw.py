@@ -55,4 +55,4 @@ def _print_some(lines: list[Text], console: Console, rows: int, see_all: str) ->
 
 def _say_rest(rest: int, console: Console, see_all: str) -> None:
     if rest > 0:
-        console.print(Text(f"  ... and {counted(rest, 'more row')}; to see all: {see_all}", style="dim"))
+        console.print(Text(f"  ... and {counted(rest, 'more row')}; to see all: {see_all}", style="dim"), soft_wrap=True)
