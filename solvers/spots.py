@@ -1,0 +1,95 @@
+"""Where one job would go for the least added cost, as things stand in a State.
+
+One question is asked of all GPUs of a view at once: what would the job cost there (its own loss, what it adds to
+the tenants, the GPU and node it opens), and may it go there at all. A job of one GPU takes the cheapest. A gang takes
+the cheapest n GPUs of one link group or node, or else, if it may, of the fewest nodes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solvers.facts import View
+from solvers.problem import MILLI, NVLINK
+from solvers.spread import spread
+from solvers.state import State
+from solvers.terms import Bid, Terms, choose, late_cost, node_allowed, node_extra, own_cost, terms_of
+
+
+def cheapest(state: State, j: int, view: View, *, rng: np.random.Generator | None = None) -> Bid | None:
+    """The place that adds the least cost, None if there is none; ``rng`` makes it overlook a few GPUs.
+
+    The job must be open. A running job is moved to another place; to stay is not among the answers.
+    """
+    f = state.facts
+    if any(state.budget_room[b] < amount for b, amount in f.budget_of.get(j, ())):
+        return None
+    moves = state.problem.home[j] is not None
+    if moves and (not f.movable[j] or state.moved >= state.problem.max_moves):
+        return None
+    n = f.job_gpus[j]
+    if n == 0:
+        return _node(state, j, view)
+    state.refresh(view)
+    terms = terms_of(state, j, view)
+    if rng is not None:
+        terms.allowed[rng.random(len(terms.allowed)) < 0.05] = False
+    bid = _single(state, j, view, terms) if n == 1 else _gang(state, j, view, terms)
+    if bid is None or not moves:
+        return bid
+    return None if bid.spot == state.problem.home[j] else Bid(bid.cost + f.move_cost[j], bid.spot)
+
+
+def _node(state: State, j: int, view: View) -> Bid | None:
+    """A job without GPUs takes the node with the least room left, first among those whose GPUs are taken."""
+    f = state.facts
+    allowed = node_allowed(state, j, view, 0)
+    if not allowed.any():
+        return None
+    own = float(f.unit_locality[j] * (1 - MILLI / f.link_milli[j][NVLINK]))
+    at = slice(None) if view.everything else view.nodes
+    free = np.bincount(view.node_of, state.empty[view.gpus], len(view.nodes)) > 0
+    most = max(1, int(state.cpu_room.max()))
+    rank = np.where(allowed, free + 0.5 * state.cpu_room[at] / most, np.inf)
+    spot = (int(view.nodes[int(rank.argmin())]),)
+    late = late_cost(state, j, 0.0, MILLI, NVLINK)
+    return Bid(own + float(late), spot)
+
+
+def _single(state: State, j: int, view: View, terms: Terms) -> Bid | None:
+    at = np.flatnonzero(terms.allowed & node_allowed(state, j, view, 1)[view.node_of])
+    if not len(at):
+        return None
+    cost = own_cost(state, j, view.kind[at], NVLINK, terms.lost[at])
+    cost += terms.added[at]
+    cost += node_extra(state, view)[view.node_of[at]]
+    best = int(cost.argmin())
+    if cost[best] == np.inf:
+        return None
+    return Bid(float(cost[best]), (int(view.gpus[at[best]]),))
+
+
+def _gang(state: State, j: int, view: View, terms: Terms) -> Bid | None:
+    """One link group or node if possible, else several nodes."""
+    f = state.facts
+    n, each = f.job_gpus[j], f.gpus_per_node[j]
+    bid = _together(state, j, view, terms) if each in (0, n) else None
+    if bid is None and f.max_nodes[j] > 1 and each != n:
+        bid = spread(state, j, view, terms)
+    return bid
+
+
+def _together(state: State, j: int, view: View, terms: Terms) -> Bid | None:
+    n = state.facts.job_gpus[j]
+    groups, chosen = choose(
+        state, j, view, terms, n, node_allowed(state, j, view, n), np.arange(len(view.group_node))
+    )
+    if not len(groups):
+        return None
+    lost = terms.lost[chosen].max(1)
+    cost = own_cost(state, j, view.group_kind[groups], view.group_link[groups], lost)
+    cost += terms.added[chosen].sum(1) + node_extra(state, view)[view.group_node[groups]]
+    best = int(cost.argmin())
+    if cost[best] == np.inf:
+        return None
+    return Bid(float(cost[best]), tuple(sorted(view.gpus[chosen[best]].tolist())))
