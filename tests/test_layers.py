@@ -50,9 +50,10 @@ ARROWS = {
     "planner.errors": ["planner"],
     "planner": [],  # holds the version
     "solvers": ["solvers.run"],
-    "solvers.run": [
+    "solvers.run": ["solvers.engines", "solvers.record", "solvers.workers"],
+    "solvers.record": ["solvers.check", "solvers.child", "solvers.dump"],
+    "solvers.engines": [
         "solvers.bound",
-        "solvers.check",
         "solvers.child",
         "solvers.cpsat",
         "solvers.mip",
@@ -64,6 +65,7 @@ ARROWS = {
     "solvers.mip": ["solvers.check", "solvers.columns"],
     "solvers.bound": ["solvers.columns"],
     "solvers.child": ["solvers.problem"],
+    "solvers.dump": ["solvers.problem"],
     "solvers.workers": [],
     "solvers.columns": ["solvers.problem"],
     "solvers.check": ["solvers.measure"],  # the referee shares no code with the engines
