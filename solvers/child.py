@@ -30,13 +30,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NoReturn
 
-from solvers.problem import Limits, Placed, Problem, Solution, Status
+from solvers.problem import Limits, Placed, Problem, Report, Solution, Status
 
 #: How often a request to stop is looked for, and how long a child has to obey SIGTERM before SIGKILL.
 POLL_S = 0.05
 OBEY_S = 0.25
 
-Report = Callable[[Placed | None, int | None, int | None], None]
 Solve = Callable[[Problem, Limits, Placed | None, Report], Solution]
 
 

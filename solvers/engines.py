@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from solvers.child import Report, Solve
-from solvers.problem import Limits, Placed, Problem, Solution, Status
+from solvers.child import Solve
+from solvers.problem import Limits, Placed, Problem, Report, Solution, Status
 
 
 class EngineUnavailable(ValueError):

@@ -188,6 +188,9 @@ class _Run:
         cheap = self._limits.wall_s > 0 or self._columns(CHEAP) is not None
         if self._over() or not cheap:
             return
+        if refusal := engines.refusal(engines.BOUND):
+            self._record.note(engines.BOUND, Status.SKIPPED, refusal)
+            return
         share_s = BOUND_SHARE * self._left_s() if self._limits.wall_s > 0 else BOUND_AT_ZERO_S
         ending = self._apart(engines.BOUND, share_s, self._limits.seed, grace_s=0.0)
         if ending.end is End.LATE:

@@ -400,6 +400,13 @@ def test_auto_does_without_an_engine_that_is_not_installed(two, put, monkeypatch
     assert attempt(found, "cp-sat").note == "engine 'cp-sat' needs ortools, which is not installed"
 
 
+def test_a_solve_does_without_a_bound_whose_library_is_not_installed(two, monkeypatch):
+    monkeypatch.setattr(engines, "_BOUND", Engine(missing))
+    found = solvers.solve(two, AMPLE, engine="greedy")
+    assert (found.placed, found.bound) == (ONE, None)
+    assert attempt(found, "bound").note == "engine 'bound' needs ortools, which is not installed"
+
+
 def missing():
     raise ModuleNotFoundError("No module named 'ortools'", name="ortools")
 
