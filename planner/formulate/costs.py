@@ -103,5 +103,13 @@ def latest_offered_s(
 
 
 def epsilon_milli(waiting_milli: np.ndarray, gpus: int) -> int:
-    """Fragmentation's unit: over all GPUs, opened and left idle, it stays below the smallest job's cost."""
-    return int(waiting_milli.min()) // (2 * gpus + 1) if len(waiting_milli) and gpus else 0
+    """Fragmentation's unit: over all GPUs, opened and left idle, a thousandth of the smallest job's cost.
+
+    Only staying below the smallest job's cost would not do: on a cluster of two GPUs that still buys a fifth of a job's
+    progress for a GPU kept closed, and jobs would share for the sake of tidiness. On clusters so large that a
+    thousandth rounds to nothing one milli-GPU-second is used, as long as the sum stays below that cost.
+    """
+    if not len(waiting_milli) or not gpus:
+        return 0
+    smallest, places = int(waiting_milli.min()), 2 * gpus + 1
+    return max(smallest // (1000 * places), int(smallest > places))

@@ -152,4 +152,5 @@ class TableModel:
                 excess += found - 1
         if unmeasured:
             excess += float(self.hinge.slowdowns(gpu_model, [victim], unmeasured)[0]) - 1
-        return min(self.cap, 1 + excess)
+        # Python's min would lose a NaN, and with it a "must not share".
+        return float(np.minimum(self.cap, 1 + excess))
