@@ -58,9 +58,7 @@ CLOCK = re.compile(
 RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
 
 ACCEPTED_MEMORY = "whole MiB (40960) or a size such as 40Gi, 40GiB, 81920Mi, 80G (10^9 bytes)"
-ACCEPTED_SECONDS = (
-    "seconds (90) or a time such as 90s, 15m, 2h, 1d, 1h30m, 4:00 (4 minutes), 1:00:00, 2-12:30"
-)
+ACCEPTED_SECONDS = "seconds (90), or 90s, 15m, 2h, 1d, 4:00 (minutes:seconds), 2-12:30 (days-hours:minutes)"
 ACCEPTED_SLURM_TIME = "minutes (10), 4:00, 1:00:00, 2-12, 2-12:30, 2-12:30:15, UNLIMITED"
 ACCEPTED_CPUS = "CPUs such as 4, 0.5 or 1500m"
 ACCEPTED_HOSTS = "names such as a0, a[0-3], rack[1-2]-n[001-016],b7"

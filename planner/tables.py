@@ -98,7 +98,8 @@ def _checked_header(
 def nearest(name: str, known: Iterable[str]) -> str:
     """``; did you mean X?``, or the list of what is known if nothing is near."""
     names = list(known)
-    close = difflib.get_close_matches(name[:64], names, n=1, cutoff=0.5)
+    begun = [n for n in names if len(name) >= 3 and n.startswith(name)]
+    close = begun or difflib.get_close_matches(name[:64], names, n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else f"; known: {_listed(names)}"
 
 

@@ -1,0 +1,212 @@
+"""Scenario files and snapshot files, read and written.
+
+``load`` turns a file into a ``Scenario``, or raises an InputError of one line that names file and key, what was
+found and what is accepted. A scenario says briefly what the model says in full: ``files.ScenarioFile`` is what may
+stand in it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from planner import edit
+from planner.edit import Scenario
+from planner.errors import InputError
+from planner.model import Cluster, Job, Node, Noun, Snapshot
+from planner.policy import Policy, PredictorSpec, TableRow
+from planner.quantities import shown
+from planner.scenario.complaints import Loc, checked, checked_rows, complaint, dotted
+from planner.scenario.doubts import settled
+from planner.scenario.dump import dump
+from planner.scenario.files import SCHEMA, ClusterSpec, JobsFile, ScenarioFile
+from planner.scenario.jobs import copies, read_jobs
+from planner.scenario.nodes import SpecError, expand
+from planner.scenario.text import read_plain
+from planner.tables import read_csv
+
+__all__ = ["Scenario", "ScenarioFile", "dump", "load", "load_noun", "load_snapshot"]
+
+N = TypeVar("N", bound=Noun)
+TABLE_COLUMNS = tuple(TableRow.model_fields)
+
+
+def load(path: Path | str) -> Scenario:
+    """The scenario in a YAML or JSON file; what it names by path lies beside it."""
+    path = Path(path)
+    raw = _mapping(path, SCHEMA)
+    # A key with nothing after it says no more than no key.
+    file = checked(ScenarioFile, {k: v for k, v in raw.items() if v is not None}, str(path))
+    specs = read_jobs(path.parent / file.jobs.path) if isinstance(file.jobs, JobsFile) else file.jobs
+    where = str(path.parent / file.jobs.path) if isinstance(file.jobs, JobsFile) else str(path)
+    try:
+        jobs, origin = copies(specs)
+    except ValueError as error:
+        raise _refusal(where, "jobs", error) from None
+    snapshot = _snapshot(file, _cluster(file.cluster, str(path)), jobs, origin, path)
+    _check_variants(file, snapshot, str(path))
+    return Scenario(
+        snapshot=settled(snapshot, file.policy.quotas),
+        policy=file.policy,
+        predictor=_predictor(file.predictor, path),
+        arrivals=file.arrivals,
+        variants=file.variants,
+    )
+
+
+def load_snapshot(path: Path | str) -> Snapshot:
+    """The snapshot in a JSON file."""
+    return settled(load_noun(path, Snapshot))
+
+
+def load_noun(path: Path | str, model: type[N]) -> N:
+    """A value of the model in a file that carries its schema's name."""
+    path = Path(path)
+    field = model.model_fields.get("schema_")
+    schema = str(field.default) if field else None
+    return checked(model, _mapping(path, schema), str(path))
+
+
+def _mapping(path: Path, schema: str | None) -> dict[str, Any]:
+    """A file's keys and values, with the schema that is expected."""
+    raw = read_plain(path)
+    if not isinstance(raw, dict):
+        raise InputError(str(path), f"got {_kind(raw)}", f"keys with values, among them schema: {schema}")
+    if schema is None or raw.get("schema") == schema:
+        return raw
+    found = f"got {shown(raw['schema'])}" if "schema" in raw else "is missing"
+    raise InputError(f"{path}: schema", found, schema)
+
+
+def _kind(value: Any) -> str:
+    return "a list" if isinstance(value, list) else shown(value)
+
+
+def _refusal(where: str, key: str, error: ValueError) -> InputError:
+    found, _, accepted = str(error).partition("; accepted: ")
+    return InputError(f"{where}: {key}", found, accepted)
+
+
+def _cluster(spec: ClusterSpec, where: str) -> Cluster:
+    """All nodes, each name once."""
+    nodes: list[Node] = []
+    seen: dict[str, int] = {}
+    for i, node_spec in enumerate(spec.nodes):
+        here = f"cluster.nodes[{i}]"
+        try:
+            made = expand(node_spec)
+        except SpecError as error:
+            raise _refusal(where, f"{here}.{error.key}", error) from None
+        except ValidationError as error:
+            raise complaint(error, Node, f"{where}: {here}") from None
+        for node in made:
+            if node.name in seen:
+                found = f"{node.name} is a node of cluster.nodes[{seen[node.name]}] already"
+                raise InputError(f"{where}: {here}.name", found, "every node once")
+            seen[node.name] = i
+        nodes += made
+    return Cluster(nodes=tuple(nodes), licences=spec.licences)
+
+
+def _snapshot(
+    file: ScenarioFile, cluster: Cluster, jobs: list[Job], origin: list[int], path: Path
+) -> Snapshot:
+    try:
+        return Snapshot(
+            name=file.name or path.stem,
+            about=file.about,
+            now_s=file.now_s,
+            cluster=cluster,
+            jobs=tuple(jobs),
+            carryover=file.carryover,
+        )
+    except ValidationError as error:
+        raise _of_a_job(complaint(error, Snapshot, str(path)), origin) from None
+
+
+def _of_a_job(error: InputError, origin: list[int]) -> InputError:
+    """The snapshot's fault, at the place in the file of the job it is about."""
+    match = re.match(r"jobs\[(\d+)\](\.\w+): ", error.found)
+    if not match:
+        return error
+    where = f"{error.where}: jobs[{origin[int(match[1])]}]{match[2]}"
+    return InputError(where, error.found[match.end() :], error.accepted)
+
+
+def _predictor(spec: PredictorSpec, path: Path) -> PredictorSpec:
+    """The predictors with the interference table that a path names."""
+    table = spec.interference
+    key = f"{path}: predictor.interference"
+    if table.kind != "table":
+        if table.path or table.rows:
+            raise InputError(f"{key}.kind", f"got {table.kind} with a table", "kind: table")
+        return spec
+    if table.path is None:
+        if not table.rows:
+            raise InputError(key, "kind: table without a table", "path: pairs.csv, or rows")
+        return spec
+    if table.rows:
+        raise InputError(key, "a path and rows", "one of them")
+    rows = read_table(path.parent / table.path)
+    return edit.changed(spec, interference=edit.changed(table, rows=rows))
+
+
+def read_table(path: Path) -> tuple[TableRow, ...]:
+    """An interference table: CSV with gpu_model, profile, beside, slowdown; no slowdown means never together."""
+    lines_and_rows = read_csv(path, needed=TABLE_COLUMNS, known=TABLE_COLUMNS)
+    lines = [line for line, _ in lines_and_rows]
+
+    def key(loc: Loc) -> str:
+        return f"line {lines[int(loc[0])]}, {dotted(loc[1:])}"
+
+    raw: list[dict[str, Any]] = [
+        {**row, "slowdown": _decimal(row.get("slowdown"))} for _, row in lines_and_rows
+    ]
+    rows = checked_rows(TableRow, raw, str(path), key=key)
+    seen: dict[tuple[str, str, str], int] = {}
+    for line, row in zip(lines, rows, strict=True):
+        pair = (row.gpu_model, row.profile, row.beside)
+        if pair in seen:
+            found = (
+                f"{row.profile} beside {row.beside} on {row.gpu_model} stands on line {seen[pair]} already"
+            )
+            raise InputError(f"{path}: line {line}", found, "every pair once")
+        seen[pair] = line
+    return rows
+
+
+def _decimal(text: str | None) -> float | str | None:
+    """A number if it is one, else as it stands, for the column's own error."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+def _check_variants(file: ScenarioFile, snapshot: Snapshot, where: str) -> None:
+    """Every variant names what is there and policies that are valid."""
+    for i, variant in enumerate(file.variants):
+        here = f"variants[{i}]"
+        unknown = sorted(set(variant.policy) - set(Policy.model_fields))
+        if unknown:
+            checked(Policy, {unknown[0]: None}, f"{where}: {here}.policy")
+        try:
+            edit.with_policy(file.policy, variant.policy)
+        except ValidationError as error:
+            raise complaint(error, Policy, f"{where}: {here}.policy") from None
+        except ValueError as error:
+            raise _refusal(where, f"{here}.policy", error) from None
+        named = [*(a.like for a in variant.add_nodes), *variant.remove_nodes, *variant.drain_nodes]
+        for name in named:
+            if name not in snapshot.cluster.node_by_name:
+                raise InputError(
+                    f"{where}: {here}", f"no node is called {shown(name)}", "names of nodes that are there"
+                )
+        for job_id in variant.remove_jobs:
+            if job_id not in snapshot.job_by_id:
+                raise InputError(
+                    f"{where}: {here}", f"no job is called {shown(job_id)}", "ids of jobs that are there"
+                )

@@ -1,0 +1,80 @@
+"""What a snapshot says that cannot be quite right, but does not keep it from being planned."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from planner.edit import changed
+from planner.model import Cluster, Gpu, Job, Node, Snapshot
+from planner.policy import Quota
+
+
+def settled(snapshot: Snapshot, quotas: tuple[Quota, ...] = ()) -> Snapshot:
+    """The snapshot without readings that cannot be, and with a warning for each doubt."""
+    cluster, warnings = _without_impossible_samples(snapshot.cluster)
+    warnings += _overcommitted(cluster, snapshot.jobs)
+    warnings += _quotas_above(cluster, quotas)
+    new = tuple(w for w in warnings if w not in snapshot.warnings)
+    return changed(snapshot, cluster=cluster, warnings=snapshot.warnings + new) if new else snapshot
+
+
+def _without_impossible_samples(cluster: Cluster) -> tuple[Cluster, list[str]]:
+    """Foreign memory above the card's size is no reading: it becomes unknown."""
+    warnings: list[str] = []
+
+    def mended(gpu: Gpu) -> Gpu:
+        used, has = gpu.unmanaged_memory_mib, gpu.memory_mib
+        if used is None or has is None or used <= has:
+            return gpu
+        warnings.append(f"{gpu.id}: {used} MiB in unmanaged use on a GPU of {has} MiB; taken as unknown")
+        return changed(gpu, unmanaged_memory_mib=None)
+
+    def mended_node(node: Node) -> Node:
+        gpus = tuple(mended(g) for g in node.gpus)
+        return node if gpus == node.gpus else changed(node, gpus=gpus)
+
+    nodes = tuple(mended_node(n) for n in cluster.nodes)
+    return (changed(cluster, nodes=nodes) if warnings else cluster), warnings
+
+
+def _overcommitted(cluster: Cluster, jobs: tuple[Job, ...]) -> list[str]:
+    """GPUs whose running jobs ask for more than they have."""
+    residents: dict[str, list[Job]] = defaultdict(list)
+    for job in jobs:
+        for place in job.running_on:
+            residents[place].append(job)
+    warnings = []
+    for node in cluster.nodes:
+        for gpu in node.gpus:
+            held = residents.get(gpu.id, [])
+            why = _excess(gpu, node.memory_factor, held)
+            if why:
+                warnings.append(f"{gpu.id} is overcommitted: {why}; it takes no new job")
+    return warnings
+
+
+def _excess(gpu: Gpu, memory_factor: float, held: list[Job]) -> str:
+    """In what respect the jobs ask for too much, or nothing."""
+    asked = sum(j.gpu_memory_mib or 0 for j in held)
+    if gpu.memory_mib is not None and held:
+        has = int(gpu.memory_mib * memory_factor) - (gpu.unmanaged_memory_mib or 0)
+        if asked > has:
+            return f"its {len(held)} running jobs ask for {asked} of {has} MiB"
+    shares = sum(j.gpu_share_milli or 0 for j in held)
+    if shares > 1000:
+        return f"its {len(held)} running jobs hold shares of {shares} thousandths"
+    alone = next((j for j in held if not j.shareable), None)
+    return f"job {alone.id} does not share, but {len(held)} jobs run there" if alone and len(held) > 1 else ""
+
+
+def _quotas_above(cluster: Cluster, quotas: tuple[Quota, ...]) -> list[str]:
+    """Quotas that together promise more GPUs than there are."""
+    promised: dict[str, float] = defaultdict(float)
+    for quota in quotas:
+        promised[quota.owner[0]] += quota.gpus
+    has = len(cluster.gpus)
+    return [
+        f"the quotas by {owner} add up to {total:g} GPUs, {total - has:g} more than the {has} of the cluster"
+        for owner, total in promised.items()
+        if total > has
+    ]

@@ -1,0 +1,144 @@
+"""Jobs of a scenario: from a table in a file of its own, and copies written out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+from planner.errors import InputError
+from planner.model import Job, Throttle
+from planner.quantities import shown
+from planner.scenario.complaints import Loc, checked_rows, dotted
+from planner.scenario.files import COPIES_LIMIT, JobSpec
+from planner.scenario.text import read_plain
+from planner.tables import nearest, read_csv
+
+COLUMNS = tuple(JobSpec.model_fields)
+FORMATS = ".csv, .parquet or .json"
+
+
+def _types(annotation: Any) -> set[Any]:
+    """The types that an annotation is made of, without what checks them."""
+    if get_origin(annotation) is Annotated:
+        return _types(get_args(annotation)[0])
+    inner = [_types(argument) for argument in get_args(annotation)]
+    return {get_origin(annotation) or annotation}.union(*inner)
+
+
+def _columns(*types: Any) -> frozenset[str]:
+    """The job's columns that hold one of the types."""
+    return frozenset(k for k, f in JobSpec.model_fields.items() if _types(f.annotation) & set(types))
+
+
+FLAGS = _columns(bool)
+LISTS = _columns(tuple)
+JSONS = _columns(dict, Throttle)
+NUMBERS = _columns(int, float) - JSONS
+
+
+def read_jobs(path: Path) -> tuple[JobSpec, ...]:
+    """The jobs of a CSV, Parquet or JSON file; a blank cell means unknown.
+
+    In CSV, several values in a cell are separated by ``;``, and a mapping is JSON.
+    """
+    kind = path.suffix.lower()
+    if kind == ".csv":
+        lines_and_rows = read_csv(path, needed=("id",), known=COLUMNS)
+        lines = [line for line, _ in lines_and_rows]
+        rows = [{k: _cell(k, text) for k, text in row.items()} for _, row in lines_and_rows]
+        return checked_rows(JobSpec, rows, str(path), key=_in_table("line", lambda row: lines[row]))
+    if kind == ".parquet":
+        return checked_rows(JobSpec, _parquet(path), str(path), key=_in_table("row", lambda row: row + 1))
+    if kind == ".json":
+        raw = read_plain(path)
+        if not isinstance(raw, list):
+            raise InputError(str(path), f"got {shown(raw)}", "a list of jobs")
+        return checked_rows(JobSpec, raw, str(path), key=dotted)
+    raise InputError(str(path), "not a table of jobs by its name", FORMATS)
+
+
+def _in_table(word: str, number: Callable[[int], int]) -> Callable[[Loc], str]:
+    """Say where in a table: ``line 3, gpus``."""
+
+    def key(loc: Loc) -> str:
+        if not loc or not isinstance(loc[0], int):
+            return dotted(loc)
+        column = dotted(loc[1:])
+        return f"{word} {number(loc[0])}" + (f", {column}" if column else "")
+
+    return key
+
+
+def _cell(column: str, text: str) -> Any:
+    """A CSV cell as the value it stands for; what is none stays text, for the column's own error."""
+    if column in FLAGS:
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if column in JSONS or (column in LISTS and text.startswith("[")):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    if column in LISTS:
+        return [part.strip() for part in text.split(";")]
+    return _number(text) if column in NUMBERS else text
+
+
+def _number(text: str) -> int | float | str:
+    """A number if it is one; ``1500m`` and ``2h`` are for the column's own parser."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _parquet(path: Path) -> list[dict[str, Any]]:
+    """Rows of a Parquet file; null and NaN are unknown."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with path.open("rb") as file:
+            columns: dict[str, list[Any]] = pq.read_table(file).to_pydict()
+    except FileNotFoundError:
+        raise InputError(str(path), "no such file") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = str(error).split(". ", 1)[0].splitlines()[0] if str(error) else "unreadable"
+        raise InputError(str(path), f"not Parquet: {reason[:120]}", "a Parquet file") from None
+    if "id" not in columns:
+        raise InputError(str(path), "no column id", "the columns id, ...")
+    for name in columns:
+        if name not in COLUMNS:
+            raise InputError(str(path), f"unknown column {shown(name)}{nearest(name, COLUMNS)}")
+    blank = dict.fromkeys(columns)
+    rows = [dict(blank) for _ in columns["id"]]
+    for name, cells in columns.items():
+        for row, cell in zip(rows, cells, strict=True):
+            row[name] = cell
+    return [{k: v for k, v in row.items() if v is not None and v == v} for row in rows]
+
+
+def copies(specs: Sequence[JobSpec]) -> tuple[list[Job], list[int]]:
+    """Every job written out, and for each the place of its spec.
+
+    Raises
+    ------
+    ValueError
+        If there would be more than a million.
+    """
+    total = sum(spec.count or 1 for spec in specs)
+    if total > COPIES_LIMIT:
+        raise ValueError(f"{total} jobs; accepted: at most {COPIES_LIMIT}")
+    jobs: list[Job] = []
+    origin: list[int] = []
+    for i, spec in enumerate(specs):
+        told = {k: getattr(spec, k) for k in spec.model_fields_set if k != "count"}
+        ids = [spec.id] if spec.count is None else [f"{spec.id}-{n}" for n in range(spec.count)]
+        jobs += [Job(**{**told, "id": job_id}) for job_id in ids]
+        origin += [i] * len(ids)
+    return jobs, origin
