@@ -102,9 +102,9 @@ def orders(facts: Facts) -> list[list[int]]:
     demand = _demand(problem)
     gain = problem.wait_cost + late
     keys = (
+        (-urgency,),
         (-problem.wait_cost / n,),
         (-n, -urgency),
-        (-urgency,),
         (-gain / demand,),
         (-demand, -urgency),
         (problem.job_gpus == 0, -(problem.wait_cost / n).round(-5), -demand),

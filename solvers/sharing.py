@@ -23,10 +23,10 @@ KEPT_OFFERS = 20_000
 
 
 class Tenant(NamedTuple):
-    """A job on a GPU as its neighbours see it."""
+    """A job on a GPU as its neighbours see it; jobs that look alike share what is worked out for them."""
 
-    job: int
     type: int
+    memory_mib: int
     size_milli: int
     newcomer: bool
     here_milli: int  # its slowdown on this GPU
@@ -149,7 +149,7 @@ class Sharing:
     def _filled(self, kind: int, tenants: tuple[Tenant, ...]) -> Table:
         """The table around these tenants, for the types that the largest GPU of the kind has memory for."""
         table = self.table(kind, tuple(t.type for t in tenants))
-        room = self.facts.kind_memory[kind] - sum(self.facts.memory_mib[t.job][kind] for t in tenants)
+        room = self.facts.kind_memory[kind] - sum(t.memory_mib for t in tenants)
         table.fill(self.facts.least_memory[:, kind] <= room)
         return table
 
@@ -190,6 +190,8 @@ def _and_at_most(
     least: np.ndarray, most: np.ndarray, price: np.ndarray, gained: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Narrow the interval of z to where ``z * price <= gained``."""
+    if price.min() > 0:
+        return least, np.minimum(most, gained // price)
     up, down = price > 0, price < 0
     most = np.where(up, np.minimum(most, gained // np.where(up, price, 1)), most)
     least = np.where(down, np.maximum(least, -(gained // np.where(down, -price, 1))), least)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from solvers.facts import View
+from solvers.facts import NO_SIZE, View, link_class
 from solvers.problem import MILLI, NVLINK
 from solvers.spread import spread
-from solvers.state import State
+from solvers.state import State, counts_by_node
 from solvers.terms import Bid, Terms, choose, late_cost, node_allowed, node_extra, own_cost, terms_of
 
 
@@ -25,7 +25,7 @@ def cheapest(state: State, j: int, view: View, *, rng: np.random.Generator | Non
     if any(state.budget_room[b] < amount for b, amount in f.budget_of.get(j, ())):
         return None
     moves = state.problem.home[j] is not None
-    if moves and (not f.movable[j] or state.moved >= state.problem.max_moves):
+    if moves and (not f.movable[j] or state.moved > state.problem.max_moves):
         return None
     n = f.job_gpus[j]
     if n == 0:
@@ -38,6 +38,33 @@ def cheapest(state: State, j: int, view: View, *, rng: np.random.Generator | Non
     if bid is None or not moves:
         return bid
     return None if bid.spot == state.problem.home[j] else Bid(bid.cost + f.move_cost[j], bid.spot)
+
+
+def stay(state: State, j: int, view: View) -> Bid | None:
+    """What it costs an open running job to be back at home, None if newcomers there leave no room for it.
+
+    Beside residents alone nothing binds; beside newcomers the job is judged like one of them, which is stricter
+    than need be and never wrong. The home must lie in the view.
+    """
+    f, home = state.facts, state.problem.home[j]
+    if home is None:
+        return None
+    counts = counts_by_node(f.gpu_node, home) if f.job_gpus[j] else {home[0]: 0}
+    strict = any(state.is_newcomer(b) for v in counts for b in state.on_node[v])
+    if strict and not all(node_allowed(state, j, f.view([v]), count).all() for v, count in counts.items()):
+        return None
+    if not f.job_gpus[j]:
+        return Bid(0.0, home)
+    state.refresh(view)
+    terms = terms_of(state, j, view)
+    at = np.flatnonzero(np.isin(view.gpus, home))
+    if strict and not terms.allowed[at].all():
+        return None
+    open_to = state.least[f.job_type[j]][view.gpus[at]] < NO_SIZE
+    lost = np.where(open_to, terms.lost[at], 0.0).max(keepdims=True)
+    own = own_cost(state, j, view.kind[at[:1]], link_class(state.problem, home), lost)
+    cost = float(own[0] + terms.added[at][open_to].sum())
+    return Bid(cost if np.isfinite(cost) else 0.0, home)
 
 
 def _node(state: State, j: int, view: View) -> Bid | None:

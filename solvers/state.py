@@ -47,7 +47,7 @@ class State:
         self.node_closed_by = np.zeros(p.nodes, np.int64)  # jobs there that want it whole
         self.node_gpus_used = [0] * p.nodes
         self.budget_room = list(facts.budget_room)
-        self.moved = 0
+        self.moved = sum(home is not None for home in p.home)  # running jobs that are not at home
         # offers
         types = p.interference.types
         shut = np.asarray(p.gpu_closed, bool) | (p.gpu_max_tenants < 1)
@@ -154,15 +154,15 @@ class State:
         if self.problem.makespan_cost:
             self._set_end(j, self.facts.deferred_end[j])
 
+    def reopen(self, j: int) -> None:
+        """Take back the decision that an unplaced job waits."""
+        self._set_end(j, -1)
+
     def put(self, j: int, spot: Spot) -> None:
         """Place a job; whether it may go there is the caller's question."""
         f = self.facts
         self.placed[j] = spot
-        if self.is_moved(j, spot):
-            self.moved += 1
-        elif self.problem.home[j] is None:
-            for b, amount in f.budget_of.get(j, ()):
-                self.budget_room[b] -= amount
+        self._account(j, spot, 1)
         if not f.job_gpus[j]:
             self._use_node(j, spot[0], 0, 1)
             self._reprice(j)
@@ -175,7 +175,7 @@ class State:
         self._open(fresh, 1)
         self.memory_room[gpus] -= f.memory_mib[j][kind]
         self.share_room[gpus] -= f.share[j][kind]
-        for v, count in _counts(f.gpu_node, spot).items():
+        for v, count in counts_by_node(f.gpu_node, spot).items():
             self._use_node(j, v, count, 1)
         for g in spot:
             self.tenants[g].append(j)
@@ -186,11 +186,7 @@ class State:
         f, spot = self.facts, self.placed[j]
         if spot is None:
             raise ValueError(f"job {j} is not placed")
-        if self.is_moved(j, spot):
-            self.moved -= 1
-        elif self.problem.home[j] is None:
-            for b, amount in f.budget_of.get(j, ()):
-                self.budget_room[b] += amount
+        self._account(j, spot, -1)
         self.placed[j] = None
         if f.job_gpus[j]:
             self._take_gpus(j, spot)
@@ -199,6 +195,13 @@ class State:
         self.cost[j], old = self._price_deferred(j), self.cost[j]
         self.total_of_jobs += self.cost[j] - old
         self._set_end(j, -1)
+
+    def _account(self, j: int, spot: Spot, sign: int) -> None:
+        """Moves, and the budgets of a queued job."""
+        if self.problem.home[j] == spot:
+            self.moved -= sign
+        for b, amount in self.facts.budget_of.get(j, ()):
+            self.budget_room[b] -= sign * amount
 
     def _take_gpus(self, j: int, spot: Spot) -> None:
         f = self.facts
@@ -209,7 +212,7 @@ class State:
         self.memory_room[gpus] += f.memory_mib[j][kind]
         self.share_room[gpus] += f.share[j][kind]
         self._open(np.array([g for g in spot if not self.tenants[g]], np.int64), -1)
-        for v, count in _counts(f.gpu_node, spot).items():
+        for v, count in counts_by_node(f.gpu_node, spot).items():
             self._use_node(j, v, count, -1)
         self.here[j] = {}
         self.worst[j] = MILLI
@@ -225,7 +228,7 @@ class State:
         self.memory_room[gpus] -= sign * p.gpu_margin_mib[gpus]
         self.open_cost[gpus] = 0 if sign > 0 else p.gpu_open_cost[gpus]
         self.fragmentation += sign * int(p.gpu_open_cost[gpus].sum())
-        for v, count in _counts(self.facts.gpu_node, gpus.tolist()).items():
+        for v, count in counts_by_node(self.facts.gpu_node, gpus.tolist()).items():
             before = self.node_gpus_used[v]
             self.node_gpus_used[v] = before + sign * count
             if not before or not self.node_gpus_used[v]:
@@ -337,19 +340,20 @@ class State:
         if self.problem.makespan_cost and f.latest_ends[b] > self.makespan and f.speed_milli[b][kind] > 0:
             ticks = f.work[b] * f.link_milli[b][self.link[b]] / (f.speed_milli[b][kind] * float(PPM))
         return Tenant(
-            job=b,
             type=f.job_type[b],
+            memory_mib=f.memory_mib[b][kind],
             size_milli=f.size_milli[b],
             newcomer=self.is_newcomer(b),
             here_milli=self.here[b][g],
             worst_milli=self.worst[b],
             cap_milli=min(f.cap_milli[b][kind], self.limit.get(b, NO_SIZE)),
-            slope=float(f.slope[b, kind, self.link[b]]),
+            slope=f.slope.item(b, kind, self.link[b]),
             ticks_per_milli=ticks,
         )
 
 
-def _counts(node_of: list[int], spot: Iterable[int]) -> dict[int, int]:
+def counts_by_node(node_of: list[int], spot: Iterable[int]) -> dict[int, int]:
+    """How many of the GPUs are on each node."""
     counts: dict[int, int] = {}
     for g in spot:
         v = node_of[g]

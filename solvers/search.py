@@ -1,0 +1,228 @@
+"""Ruin and recreate: take the jobs of one or two nodes away, put them and some that wait back better.
+
+A step looks at few GPUs, so there are hundreds a second at any size. It is kept if the objective did not rise;
+that it may stay level lets the plan drift out of corners. Running jobs take part if they may move, as long as no
+more than ``max_moves`` are away from home.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from solvers import greedy
+from solvers.check import objective, violations
+from solvers.facts import Facts, View
+from solvers.problem import Limits, Placed, Problem, Report, Solution, Spot, Status
+from solvers.sharing import Sharing
+from solvers.spots import cheapest, stay
+from solvers.state import State
+from solvers.terms import Bid
+
+#: Steps per second of the limit in deterministic mode: few enough that the clock does not end the run first.
+STEPS_PER_S = 60
+#: Part of the limit that the greedy may use where no plan to start from is given.
+GREEDY_PART = 0.2
+#: Seconds between two reports.
+REPORT_S = 0.2
+
+
+def solve(problem: Problem, limits: Limits, hint: Placed | None, report: Report) -> Solution:
+    """Improve the hint if it is valid, else the greedy's plan, until the limit."""
+    start = time.monotonic()
+    if hint is None or violations(problem, hint):
+        first = greedy.solve(problem, replace(limits, wall_s=GREEDY_PART * limits.wall_s), None, report)
+        hint = first.placed
+    if hint is None:
+        hint = problem.base
+    facts = Facts(problem)
+    search = Search(State(facts, Sharing(facts)), hint, limits.seed)
+    most = int(STEPS_PER_S * limits.wall_s) if limits.deterministic else None
+    search.run(start + limits.wall_s, most, report)
+    placed = tuple(search.state.placed)
+    note = f"{search.steps} steps, {search.gains} gains"
+    total = objective(problem, placed).total
+    return Solution("search", Status.FEASIBLE, placed, total, None, time.monotonic() - start, note)
+
+
+@dataclass
+class Ruin:
+    """The jobs of one step, where they were, and where they may go."""
+
+    view: View
+    jobs: list[int]
+    before: dict[int, Spot | None] = field(default_factory=dict)
+
+
+class Search:
+    """A plan under improvement."""
+
+    def __init__(self, state: State, placed: Placed, seed: int) -> None:
+        self.state, self.facts = state, state.facts
+        self.random = random.Random(seed)
+        self.numbers = np.random.default_rng(seed)
+        state.load(placed)
+        state.defer_all()
+        self.deferred = [j for j, spot in enumerate(placed) if spot is None]
+        self.place_of = {j: i for i, j in enumerate(self.deferred)}
+        self.steps = self.gains = 0
+        self._views: dict[tuple[int, ...], View] = {}
+        # Nodes that could ever take a newcomer, or have one.
+        self.nodes = np.flatnonzero(self.facts.open_nodes.any(0)).tolist()
+
+    def run(self, deadline: float, most: int | None, report: Report) -> None:
+        """Steps until the deadline, and at most ``most``."""
+        told, told_at = self.state.total, 0.0
+        while self.nodes and (most is None or self.steps < most):
+            now = time.monotonic()
+            if now >= deadline:
+                break
+            self.step()
+            if self.state.total < told and now - told_at > REPORT_S:
+                told, told_at = self.state.total, now
+                report(tuple(self.state.placed), told, None)
+        if self.state.total < told:
+            report(tuple(self.state.placed), self.state.total, None)
+
+    def step(self) -> bool:
+        """One ruin and recreate; was it kept?"""
+        self.steps += 1
+        before = self.state.total
+        ruin = self._ruin()
+        for j in ruin.jobs:
+            if self.state.placed[j] is not None:
+                self.state.take(j)
+            else:
+                self.state.reopen(j)
+        self._recreate(ruin)
+        if self._is_lawful(ruin) and self.state.total <= before:
+            self.gains += self.state.total < before
+            self._keep(ruin)
+            return True
+        self._undo(ruin)
+        return False
+
+    # ---- ruin ----
+
+    def _ruin(self) -> Ruin:
+        nodes = self._pick_nodes()
+        view = self._view(nodes)
+        inside = set(nodes)
+        there = sorted({j for v in nodes for j in self.state.on_node[v]})
+        loose = [j for j in there if self._may_leave(j, inside)]
+        if len(loose) > 4 and self.random.random() < 0.7:
+            loose = [j for j in loose if self.random.random() < 0.6]
+        jobs = loose + self._draw_deferred(len(loose) + 6)
+        return Ruin(view, jobs, {j: self.state.placed[j] for j in jobs})
+
+    def _pick_nodes(self) -> tuple[int, ...]:
+        """One or two nodes, or three where running jobs may move round a corner."""
+        most = 3 if self.state.problem.max_moves and self.random.random() < 0.2 else 2
+        count = min(len(self.nodes), self.random.randint(1, most))
+        return tuple(sorted(self.random.sample(self.nodes, count)))
+
+    def _view(self, nodes: tuple[int, ...]) -> View:
+        view = self._views.get(nodes)
+        if view is None:
+            if len(self._views) > 4096:
+                self._views.clear()
+            view = self._views[nodes] = self.facts.view(list(nodes))
+        return view
+
+    def _may_leave(self, j: int, inside: set[int]) -> bool:
+        """May this job be taken away, and is all of it (and its home) inside?"""
+        spot, home = self.state.placed[j], self.state.problem.home[j]
+        if home is not None and not (self.facts.movable[j] or self.facts.preemptible[j]):
+            return False
+        if home is not None and not self.state.problem.max_moves:
+            return False
+        return inside.issuperset(self._nodes_of(j, spot)) and inside.issuperset(self._nodes_of(j, home))
+
+    def _nodes_of(self, j: int, spot: Spot | None) -> list[int]:
+        if spot is None:
+            return []
+        return [self.facts.gpu_node[g] for g in spot] if self.facts.job_gpus[j] else list(spot)
+
+    def _draw_deferred(self, count: int) -> list[int]:
+        """Some that wait: of three times as many drawn, those for whom a GPU's wait costs most."""
+        pool = self.deferred
+        if len(pool) > count:
+            pool = self.random.sample(pool, min(len(pool), 3 * count))
+            f = self.facts
+            pool.sort(key=lambda j: -f.wait_cost[j] / max(1, f.job_gpus[j]) * self.random.uniform(0.5, 1.5))
+        return [j for j in pool[:count] if self.state.problem.home[j] is None]
+
+    # ---- recreate ----
+
+    def _recreate(self, ruin: Ruin) -> None:
+        refused: dict[int, float] = {}
+        for j in self._order(ruin.jobs):
+            waiting = self.state.waiting(j)
+            kind = self.facts.classes[j]
+            if refused.get(kind, -1.0) >= waiting and self.state.problem.home[j] is None:
+                self.state.defer(j)
+                continue
+            bid = self._bid(j, ruin.view)
+            if bid is not None and (bid.cost < waiting or self.facts.must_run(j)):
+                self.state.put(j, bid.spot)
+                continue
+            self.state.defer(j)
+            if not self.facts.never.get(j) and not self.facts.budget_of.get(j):
+                refused[kind] = np.inf if bid is None else bid.cost
+
+    def _bid(self, j: int, view: View) -> Bid | None:
+        blink = self.numbers if self.random.random() < 0.5 else None
+        bid = cheapest(self.state, j, view, rng=blink)
+        if self.state.problem.home[j] is None:
+            return bid
+        home = stay(self.state, j, view)
+        return bid if home is None or (bid is not None and bid.cost < home.cost) else home
+
+    def _order(self, jobs: list[int]) -> list[int]:
+        """Costly waits first, with noise; at times big gangs or big demands first; who must run before all."""
+        f, draw = self.facts, self.random
+        gang, host = draw.choice((0.0, 0.0, 1.0)), draw.choice((0.0, 0.0, 0.3))
+
+        def key(j: int) -> tuple[bool, float]:
+            n = max(1, f.job_gpus[j])
+            worth = self.state.waiting(j) / n * draw.uniform(0.6, 1.4)
+            weight = n**gang * (1 + f.cpu_milli[j] / n / 1000) ** host
+            return not f.must_run(j), -worth * weight
+
+        return sorted(jobs, key=key)
+
+    # ---- keep or undo ----
+
+    def _is_lawful(self, ruin: Ruin) -> bool:
+        """Every running job that must run does, and no more are away from home than may be."""
+        state = self.state
+        return state.moved <= state.problem.max_moves and not any(
+            state.placed[j] is None and self.facts.must_run(j) for j in ruin.jobs
+        )
+
+    def _keep(self, ruin: Ruin) -> None:
+        for j in ruin.jobs:
+            waits = self.state.placed[j] is None
+            if waits and j not in self.place_of:
+                self.place_of[j] = len(self.deferred)
+                self.deferred.append(j)
+            elif not waits and j in self.place_of:
+                at, last = self.place_of.pop(j), self.deferred.pop()
+                if last != j:
+                    self.deferred[at] = last
+                    self.place_of[last] = at
+
+    def _undo(self, ruin: Ruin) -> None:
+        changed = [j for j in ruin.jobs if self.state.placed[j] != ruin.before[j]]
+        for j in changed:
+            if self.state.placed[j] is not None:
+                self.state.take(j)
+        for j in ruin.jobs:
+            spot = ruin.before[j]
+            if spot is None:
+                self.state.defer(j)
+            elif self.state.placed[j] is None:
+                self.state.put(j, spot)
