@@ -1,0 +1,7 @@
+"""Why a job runs where it does, why another waits, and the cheapest change that would start it."""
+
+from __future__ import annotations
+
+from planner.explain.reasons import reasons
+
+__all__ = ["reasons"]

@@ -1,0 +1,134 @@
+"""What it would cost to start one more job at a place: its own loss, its neighbours', and the makespan's.
+
+The same terms as the program's, worked out only for the jobs that would notice, so that it is cheap enough to
+state for every waiting job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from planner.explain.openings import Survey
+from solvers.problem import MILLI, NETWORK, NVLINK, PCIE, PPM, Problem, Spot
+
+Costs = tuple[int, int]  # cost and end of a job
+
+
+@dataclass(frozen=True)
+class Joining:
+    """Costs in milli-GPU-seconds, weighted; ``theirs`` is what the job's coming adds to its neighbours' costs."""
+
+    own: int
+    theirs: int
+    rest: int  # makespan and fragmentation
+    slowdown_milli: int
+    link_milli: int
+
+    @property
+    def total(self) -> int:
+        """What starting would add."""
+        return self.own + self.theirs + self.rest
+
+
+class Ledger:
+    """Costs of starting one more job under a surveyed placement."""
+
+    def __init__(self, survey: Survey) -> None:
+        self.survey = survey
+        self.problem: Problem = survey.problem
+
+    @cached_property
+    def _ends(self) -> list[tuple[int, int]]:
+        """End and job, latest first; jobs of unknown end left out."""
+        ends = []
+        for j, spot in enumerate(self.survey.placed):
+            if spot is None:
+                end = self.problem.deferred_end.item(j)
+            elif self.problem.job_gpus.item(j):
+                end = self._cost(j, spot, self._slowdown(j, spot))[1]
+            else:
+                end = self.problem.work.item(j) if self.problem.work.item(j) < 0 else self._alone_end(j)
+            if end >= 0:
+                ends.append((end, j))
+        return sorted(ends, reverse=True)
+
+    def _alone_end(self, job: int) -> int:
+        return -(
+            -self.problem.work.item(job) * MILLI * self.problem.link_milli.item(job, NVLINK) // (MILLI * PPM)
+        )
+
+    def joining(self, job: int, spot: Spot) -> Joining:
+        """What starting the job at ``spot`` would add; ``spot`` holds GPUs, or one node for a job without."""
+        p = self.problem
+        if not p.job_gpus.item(job):
+            return Joining(0, 0, self._makespan({job: self._alone_end(job)}), MILLI, MILLI)
+        tenants = self.survey.room.tenants
+        mine = max(self._beside(job, g, tenants[g]) for g in spot)
+        own, end = self._cost(job, spot, mine)
+        changed, theirs = {job: end}, 0
+        for other in sorted({t for g in spot for t in tenants[g]}):
+            their_spot = self.survey.placed[other] or ()
+            before, _ = self._cost(other, their_spot, self._slowdown(other, their_spot))
+            after, their_end = self._cost(other, their_spot, self._slowdown(other, their_spot, job, spot))
+            theirs += after - before
+            changed[other] = their_end
+        rest = self._makespan(changed) + self._opening(spot)
+        return Joining(own, theirs, rest, mine, p.link_milli.item(job, self._link(job, spot)))
+
+    def _beside(self, job: int, gpu: int, others: tuple[int, ...]) -> int:
+        """Slowdown of a job beside others on a GPU."""
+        if not others:
+            return MILLI
+        p = self.problem
+        return p.interference.slowdown(
+            p.gpu_kind.item(gpu), p.job_type.item(job), [p.job_type.item(o) for o in others]
+        )
+
+    def _slowdown(self, job: int, spot: Spot, more: int = -1, where: Spot = ()) -> int:
+        """Slowdown of a placed job at its slowest GPU, with one ``more`` tenant on the GPUs ``where``."""
+        tenants = self.survey.room.tenants
+        return max(
+            self._beside(job, g, tuple(t for t in tenants[g] if t != job) + ((more,) if g in where else ()))
+            for g in spot
+        )
+
+    def _link(self, job: int, spot: Spot) -> int:
+        p = self.problem
+        groups = {p.gpu_link.item(g) for g in spot}
+        if p.job_gpus.item(job) <= 1 or (len(groups) == 1 and min(groups) >= 0):
+            return NVLINK
+        return PCIE if len({p.gpu_node.item(g) for g in spot}) == 1 else NETWORK
+
+    def _cost(self, job: int, spot: Spot, slowdown: int) -> Costs:
+        """Speed, interference and locality of a placed job, and its end in ticks (-1: unknown)."""
+        p = self.problem
+        v = p.speed_milli.item(job, p.gpu_kind.item(spot[0]))
+        k = p.link_milli.item(job, self._link(job, spot))
+        alone, beside, linked = MILLI * v, MILLI * v * MILLI // slowdown, v * 10**9 // (slowdown * k)
+        cost = (
+            (PPM - alone) * p.unit_speed.item(job) // PPM
+            + (alone - beside) * p.unit_interference.item(job) // PPM
+            + (beside - linked) * p.unit_locality.item(job) // PPM
+        )
+        work = p.work.item(job)
+        return cost, -(-work * slowdown * k // (v * PPM)) if work >= 0 and v > 0 else -1
+
+    def _makespan(self, changed: dict[int, int]) -> int:
+        """What the makespan term gains or loses if these jobs end otherwise."""
+        if not self.problem.makespan_cost:
+            return 0
+        before = self._ends[0][0] if self._ends else 0
+        unchanged = next((end for end, j in self._ends if j not in changed), 0)
+        return self.problem.makespan_cost * (max(unchanged, *changed.values(), 0) - before)
+
+    def _opening(self, spot: Spot) -> int:
+        """Fragmentation: GPUs and nodes that would come into use."""
+        p, count = self.problem, self.survey.room.count
+        cost = sum(p.gpu_open_cost.item(g) for g in spot if not count[g])
+        for v in {p.gpu_node.item(g) for g in spot}:
+            if not count[np.flatnonzero(p.gpu_node == v)].any():
+                cost += p.node_used_cost.item(v)
+        return cost

@@ -1,0 +1,286 @@
+"""The sentences behind the reasons: what the job needs, what there is, who is in the way. Text only; nothing is decided here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.explain.places import end_s, open_mask
+from planner.explain.shape import shape_of, split_sentence
+from solvers.problem import MILLI
+
+if TYPE_CHECKING:
+    from planner.explain.joining import Joining
+    from planner.explain.openings import Survey
+    from planner.explain.reasons import Case
+    from planner.model import Job
+    from solvers.problem import Budget, Spot
+
+#: Nodes whose host resources are not counted offer more than this.
+UNCOUNTED = 2**40
+
+
+def job_id(case: Case, job: int) -> str:
+    """The id of a job of the Problem."""
+    return _job(case, job).id
+
+
+def _job(case: Case, job: int) -> Job:
+    return case.formulated.snapshot.jobs[case.formulated.jobs[job]]
+
+
+def gpus(n: int) -> str:
+    """``1 GPU``, ``2 GPUs``."""
+    return f"{n} GPU{'' if n == 1 else 's'}"
+
+
+def places(case: Case, spot: Spot | list[int], most: int = 4) -> str:
+    """GPU ids, the first few of them."""
+    names = [case.formulated.gpu_ids[g] for g in spot]
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def wants(case: Case, job: int) -> str:
+    """``needs 8 GPUs on one node``."""
+    shape = shape_of(case.survey.problem, job)
+    if shape.per_node:
+        return f"needs {gpus(shape.gpus)}, {shape.per_node} on each node"
+    if shape.gpus == 1:
+        return "needs 1 GPU"
+    nodes = "one node" if shape.max_nodes == 1 else f"at most {shape.max_nodes} nodes"
+    return f"needs {gpus(shape.gpus)} of one model on {nodes}"
+
+
+def largest_offer(case: Case, job: int, most: int) -> str:
+    """What the empty cluster offers at most."""
+    p, view = case.survey.problem, case.survey
+    need = _job(case, job)
+    if not p.job_gpus.item(job):
+        return f"{host_need(need)}; the largest node has {_host_offer(p.node_cpu_milli, p.node_memory_mib, need)}"
+    suitable = p.speed_milli[job][p.gpu_kind] > 0
+    if not suitable.any():
+        return f"no GPU of the cluster can take it: {wants(case, job)}{_gpu_need(case, job)}"
+    counts = view.slots.counts(suitable, np.arange(p.gpus))
+    if (
+        most < counts.max(initial=0)
+        and shape_of(p, job).max_nodes == 1
+        and counts.max() >= p.job_gpus.item(job)
+    ):
+        return f"{host_need(need)}; the largest node has {_host_offer(p.node_cpu_milli, p.node_memory_mib, need)}"
+    return f"{wants(case, job)}; the largest offer of the whole cluster, empty and healthy, is {most}"
+
+
+def _gpu_need(case: Case, job: int) -> str:
+    memory = int(case.survey.problem.memory_mib[job].max(initial=0))
+    models = _job(case, job).gpu_models
+    return (f" with {memory} MiB" if memory else "") + (f" of model {', '.join(models)}" if models else "")
+
+
+def form(case: Case, n: int) -> str:
+    """What the backend cannot express."""
+    same = case.survey.problem.same_index
+    what = "the same GPU indices on every node" if same else "the same number of GPUs on every node"
+    return f"the backend {case.formulated.capabilities.name} needs {what}; its {gpus(n)} cannot be divided so"
+
+
+def unknown(case: Case, job: int) -> str:
+    """What is not known about a job that would like to share; empty if it is alone for another reason."""
+    need, forecast = _job(case, job), case.formulated.forecast.jobs[case.formulated.jobs[job]]
+    if not need.shareable or need.exclusive:
+        return ""
+    if forecast.gpu_memory_mib is None and need.gpu_share_milli is None:
+        return "its GPU memory is not known"
+    return "neither its utilisation nor a known profile is stated"
+
+
+def could_share(n: int, missing: str) -> str:
+    """A job that is alone only because something is not known."""
+    return f"{missing}, so it needs {gpus(n)} for itself and none free enough is left; known, it could share"
+
+
+def budget(found: Budget, amount: int, left: int) -> str:
+    """``quota queue nlp: 2 of 8 GPUs are left, it needs 4``."""
+    scale, unit = (MILLI, " GPUs") if found.kind == "quota" else (1, "")
+    return (
+        f"{found.kind} {found.name}: of {found.capacity / scale:g}{unit} beside what ran already "
+        f"{max(0, left) / scale:g} are left, it needs {amount / scale:g}"
+    )
+
+
+# ---- reservations ----
+
+
+def own_reservation(case: Case, job: int) -> str:
+    """The reservation that the job holds."""
+    kept, from_s = case.held_for[job]
+    return f"{places(case, list(kept))} are kept for it from {from_s:g} s on"
+
+
+def blocking_window(case: Case, job: int) -> int:
+    """A GPU that would do and is kept for another."""
+    view = case.survey
+    kept = view.openings(job).clear & ~open_mask(view, job)
+    return int(view.gpus[np.flatnonzero(kept)[0]])
+
+
+def window(case: Case, job: int, gpu: int) -> str:
+    """For whom and until when a GPU is kept, and why this job cannot use it before."""
+    view = case.survey
+    p, name = view.problem, case.formulated.gpu_ids[gpu]
+    holder, until = p.gpu_holder.item(gpu), p.gpu_until_s.item(gpu)
+    if until < 0:
+        return f"it would fit on {name}, but a job there holds GPUs of a reservation and nothing is added beside it"
+    whom = f"reserved for {job_id(case, holder)}" if holder >= 0 else "closed"
+    head = f"it would fit on {name}, which is {whom} from {until} s on"
+    if p.remaining_p90_s.item(job) < 0:
+        return f"{head}; how long this job takes is not known"
+    end = end_s(view, job, int(np.flatnonzero(view.gpus == gpu)[0]))
+    return f"{head}; this job would end after {end} s (p90)"
+
+
+# ---- shape ----
+
+
+def scattered(case: Case, job: int) -> str:
+    """``needs 8 GPUs of one model on one node; 8 are free, as 4+4``."""
+    view = case.survey
+    counts = view.slots.counts(view.openings(job).clear, view.gpus)
+    best = np.bincount(view.slots.kind, weights=counts).argmax()
+    of_kind = counts[view.slots.kind == best]
+    return f"{wants(case, job)}; {int(of_kind.sum())} are free, as {split_sentence(of_kind)}"
+
+
+def hosts_short(case: Case, job: int) -> str:
+    """Enough GPUs, but the hosts are short of cores or memory."""
+    view = case.survey
+    counts = view.slots.counts(view.openings(job).clear, view.gpus)
+    nodes = view.slots.node[np.flatnonzero(counts)]
+    offer = _host_offer(view.room.node_cpu_free[nodes], view.room.node_memory_free[nodes], _job(case, job))
+    return f"GPUs are free ({split_sentence(counts)}), but {host_need(_job(case, job))}; their nodes have at most {offer} free"
+
+
+def host_need(job: Job) -> str:
+    """``it needs 8 CPUs and 65536 MiB of host memory``."""
+    parts = [f"{job.cpus:g} CPUs"] if job.cpus else []
+    parts += [f"{job.host_memory_mib} MiB of host memory"] if job.host_memory_mib else []
+    return f"it needs {' and '.join(parts) or 'a node'}"
+
+
+def _host_offer(cpu: np.ndarray, memory: np.ndarray, job: Job) -> str:
+    most_cpu, most_memory = int(cpu.max(initial=0)), int(memory.max(initial=0))
+    parts = [f"{most_cpu / MILLI:g} CPUs"] if job.cpus and most_cpu < UNCOUNTED else []
+    parts += [f"{most_memory} MiB of host memory"] if job.host_memory_mib and most_memory < UNCOUNTED else []
+    return " and ".join(parts) or "nothing"
+
+
+def scattered_share(case: Case, job: int) -> str | None:
+    """A declared share that is free in total but on no GPU; None if that is not so."""
+    view = case.survey
+    p, g = view.problem, view.gpus
+    need = p.share[job][view.kind] if p.job_gpus.item(job) else np.zeros(len(g), np.int64)
+    usable = view.openings(job).sharing & (need > 0) & (view.room.free_share[g] > 0)
+    if not usable.any():
+        return None
+    free, need = view.room.free_share[g][usable], need[usable]
+    if (free / need).sum() < p.job_gpus.item(job) or (free >= need).all():
+        return None
+    whole = p.gpu_share[g][usable]
+    most, total = int((free * MILLI // whole).max()), int((free * MILLI // whole).sum())
+    asked = _job(case, job).gpu_share_milli or 0
+    return f"needs {asked}/1000 of {gpus(p.job_gpus.item(job))}; {total}/1000 are free in all, at most {most} on one"
+
+
+def scattered_host(case: Case, job: int) -> str | None:
+    """Cores and memory that all open nodes have together, but no node alone; None if that is not so."""
+    p, room = case.survey.problem, case.survey.room
+    nodes = room.node_open & p.node_sets[p.node_set.item(job)]
+    cpu, memory = np.maximum(0, room.node_cpu_free[nodes]), np.maximum(0, room.node_memory_free[nodes])
+    need = _job(case, job)
+    if cpu.sum() < p.cpu_milli.item(job) or memory.sum() < p.host_memory_mib.item(job):
+        return None
+    if p.node_alone.item(job):
+        return None
+    return f"{host_need(need)} on one node; the freest nodes have {_host_offer(cpu, memory, need)}, spread over {len(cpu)} nodes"
+
+
+def host_in_use(case: Case, job: int) -> str:
+    """No node has the cores and memory."""
+    p, room = case.survey.problem, case.survey.room
+    nodes = room.node_open & p.node_sets[p.node_set.item(job)]
+    offer = _host_offer(room.node_cpu_free[nodes], room.node_memory_free[nodes], _job(case, job))
+    return f"{host_need(_job(case, job))} on one node; at most {offer} are free"
+
+
+# ---- neighbours ----
+
+
+def neighbours(case: Case, job: int) -> str:
+    """The least disturbing place that has room, and the rule that it breaks."""
+    view = case.survey
+    openings = view.openings(job)
+    blocked = np.flatnonzero(openings.room & ~openings.clear)
+    contents = view.neighbours.content_of[blocked]
+    best = min(np.unique(contents).tolist(), key=lambda c: view.neighbours.verdict(job, c).slowdown_milli)
+    gpu = int(view.gpus[blocked[int(np.flatnonzero(contents == best)[0])]])
+    return f"there is room on {case.formulated.gpu_ids[gpu]}, but {_breach(view, case, job, best, gpu)}"
+
+
+def _breach(view: Survey, case: Case, job: int, content: int, gpu: int) -> str:
+    verdict = view.neighbours.verdict(job, content)
+    there = view.room.tenants[gpu]
+    beside = " and ".join(job_id(case, j) for j in there)
+    value, limit = verdict.value / MILLI, verdict.limit / MILLI
+    if verdict.breach == "forbidden":
+        return f"it must not share with {beside}"
+    if verdict.breach == "own cap":
+        return f"beside {beside} it would slow down {value:.3g} times, allowed are {limit:.3g}"
+    if verdict.breach == "their cap":
+        return f"{job_id(case, there[verdict.victim])} would slow down {value:.3g} times, allowed are {limit:.3g}"
+    if verdict.breach == "gate":
+        return f"with {beside} the GPU would progress by {value:.3g} GPUs' worth, without it or one of them by {limit:.3g}"
+    return f"it may never share with one of {beside}"
+
+
+# ---- in use, or not chosen ----
+
+
+def in_use(case: Case, job: int) -> str:
+    """How many GPUs would suit, and what keeps it off each."""
+    view = case.survey
+    p, room = view.problem, view.room
+    suits = (p.speed_milli[job][p.gpu_kind] > 0) & p.node_sets[p.node_set.item(job)][p.gpu_node]
+    own = p.gpu_closed.astype(bool) | p.node_closed.astype(bool)[p.gpu_node]
+    closed, used = suits & own, suits & ~own & (room.count > 0)
+    free = int((suits & ~own & (room.count == 0)).sum())
+    parts = [f"of {int(suits.sum())} suitable GPUs {int(used.sum())} are in use and have no room for it"]
+    parts += [f"{int(closed.sum())} are closed"] if closed.any() else []
+    parts += [f"{free} are free"] if free else []
+    return f"{wants(case, job)}; {', '.join(parts)}"
+
+
+def fits_now(case: Case, job: int, spot: Spot | None) -> str:
+    """What starting at the place would cost against waiting."""
+    p = case.survey.problem
+    wait = p.wait_cost.item(job) / MILLI
+    if spot is None:
+        return f"waiting costs {wait:.0f} GPU-s"
+    where = places(case, spot) if p.job_gpus.item(job) else case.formulated.node_names[spot[0]]
+    joining = case.ledger.joining(job, spot)
+    text = f"it would fit on {where}; starting there would cost {joining.total / MILLI:.0f} GPU-s{_split(joining)}, waiting costs {wait:.0f}"
+    return (
+        text if joining.total >= p.wait_cost.item(job) else f"{text}; the search ended before it was placed"
+    )
+
+
+def _split(joining: Joining) -> str:
+    parts = [
+        f"{amount / MILLI:.0f} {what}"
+        for amount, what in (
+            (joining.own, "its own loss"),
+            (joining.theirs, "its neighbours'"),
+            (joining.rest, "a later end of all and open GPUs"),
+        )
+        if amount > 0
+    ]
+    return f" ({', '.join(parts)})" if len(parts) > 1 else ""
