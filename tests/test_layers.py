@@ -25,7 +25,7 @@ ARROWS = {
     ],
     "planner.generate": ["planner.scenario"],
     "planner.scenario": ["planner.epoch", "planner.traces"],
-    "planner.traces": ["planner.edit"],
+    "planner.traces": ["planner.edit", "planner.tables"],
     "planner.report": ["planner.epoch"],
     "planner.telemetry": ["planner.model"],
     "planner.backends.files": ["planner.scenario"],
@@ -45,6 +45,7 @@ ARROWS = {
     "planner.plan": ["planner.policy"],
     "planner.policy": ["planner.model"],
     "planner.model": ["planner.gpu_models", "planner.quantities"],
+    "planner.tables": ["planner.quantities"],  # CSV, read defensively
     "planner.gpu_models": ["planner.errors"],
     "planner.quantities": ["planner.errors"],
     "planner.errors": ["planner"],

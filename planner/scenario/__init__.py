@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import RootModel, ValidationError
 
 from planner import edit
 from planner.edit import Scenario
@@ -19,7 +19,7 @@ from planner.errors import InputError
 from planner.model import Cluster, Job, Node, Noun, Snapshot
 from planner.policy import Policy, PredictorSpec, TableRow
 from planner.quantities import shown
-from planner.scenario.complaints import Loc, checked, checked_rows, complaint, dotted
+from planner.scenario.complaints import Loc, checked, complaint, dotted
 from planner.scenario.doubts import settled
 from planner.scenario.dump import dump
 from planner.scenario.files import SCHEMA, ClusterSpec, JobsFile, ScenarioFile
@@ -34,6 +34,10 @@ N = TypeVar("N", bound=Noun)
 TABLE_COLUMNS = tuple(TableRow.model_fields)
 
 
+class PairTable(RootModel[tuple[TableRow, ...]]):
+    """The rows of an interference table."""
+
+
 def load(path: Path | str) -> Scenario:
     """The scenario in a YAML or JSON file; what it names by path lies beside it."""
     path = Path(path)
@@ -44,6 +48,8 @@ def load(path: Path | str) -> Scenario:
     where = str(path.parent / file.jobs.path) if isinstance(file.jobs, JobsFile) else str(path)
     try:
         jobs, origin = copies(specs)
+    except ValidationError as error:
+        raise complaint(error, Job, where) from None
     except ValueError as error:
         raise _refusal(where, "jobs", error) from None
     snapshot = _snapshot(file, _cluster(file.cluster, str(path)), jobs, origin, path)
@@ -165,7 +171,7 @@ def read_table(path: Path) -> tuple[TableRow, ...]:
     raw: list[dict[str, Any]] = [
         {**row, "slowdown": _decimal(row.get("slowdown"))} for _, row in lines_and_rows
     ]
-    rows = checked_rows(TableRow, raw, str(path), key=key)
+    rows = checked(PairTable, raw, str(path), key=key).root
     seen: dict[tuple[str, str, str], int] = {}
     for line, row in zip(lines, rows, strict=True):
         pair = (row.gpu_model, row.profile, row.beside)

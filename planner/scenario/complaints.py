@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 
 from planner.errors import InputError
-from planner.model import Noun
 from planner.quantities import shown
 from planner.tables import nearest
 
-N = TypeVar("N", bound=Noun)
+M = TypeVar("M", bound=BaseModel)
 Loc = tuple[str | int, ...]
 #: How an error's place in a value is written after the file's name.
 Key = Callable[[Loc], str]
@@ -32,20 +31,10 @@ def dotted(loc: Loc) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)[:200]
 
 
-def checked(model: type[N], raw: Any, where: str, *, key: Key = dotted) -> N:
-    """The raw value as a noun, or the first thing that is wrong with it."""
+def checked(model: type[M], raw: Any, where: str, *, key: Key = dotted) -> M:
+    """The raw value as a value of the model, or the first thing that is wrong with it."""
     try:
         return model.model_validate(raw)
-    except ValidationError as error:
-        raise complaint(error, model, where, key) from None
-
-
-def checked_rows(
-    model: type[N], raw: list[dict[str, Any]], where: str, *, key: Key = dotted
-) -> tuple[N, ...]:
-    """Each row as a noun; ``key`` gets the row's number first."""
-    try:
-        return TypeAdapter(tuple[model, ...]).validate_python(raw)  # type: ignore[valid-type]  # a type made at run time
     except ValidationError as error:
         raise complaint(error, model, where, key) from None
 
@@ -114,7 +103,7 @@ def _from_message(message: str) -> str:
 
 def keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
     """The keys that may stand at a place in a model."""
-    here: set[type[BaseModel]] = {model}
+    here = set(_models_in(model))
     for part in loc:
         inner: set[type[BaseModel]] = set()
         for candidate in here:
@@ -129,7 +118,9 @@ def keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     """The models that an annotation names, at any depth."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and issubclass(annotation, RootModel):
+        yield from _models_in(annotation.model_fields["root"].annotation)
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):
         yield from _models_in(argument)

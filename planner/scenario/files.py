@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, RootModel, Tag
 
 from planner import quantities
 from planner.edit import Arrivals, Variant
@@ -116,12 +116,27 @@ class ClusterSpec(Noun):
     licences: dict[str, Count] = Field(default_factory=dict, description="licences the cluster has, by name")
 
 
-class JobSpec(Job):
-    """One job, or several that are alike."""
+class Copies(Job):
+    """Several jobs that are alike."""
 
-    count: Annotated[Count, Field(ge=1, le=COPIES_LIMIT)] | None = Field(
-        None, description="identical copies, called id-0, id-1, ..."
+    count: Annotated[Count, Field(ge=1, le=COPIES_LIMIT)] = Field(
+        description="identical copies, called id-0, id-1, ..."
     )
+
+
+def _job_form(value: Any) -> str:
+    return (
+        "<copies>" if isinstance(value, Copies) or (isinstance(value, dict) and "count" in value) else "<job>"
+    )
+
+
+JobEntry = Annotated[
+    Annotated[Job, Tag("<job>")] | Annotated[Copies, Tag("<copies>")], Discriminator(_job_form)
+]
+
+
+class JobTable(RootModel[tuple[JobEntry, ...]]):
+    """The rows of a table of jobs."""
 
 
 class JobsFile(Noun):
@@ -131,7 +146,7 @@ class JobsFile(Noun):
 
 
 Jobs = Annotated[
-    Annotated[JobsFile, Tag("<file>")] | Annotated[tuple[JobSpec, ...], Tag("<list>")],
+    Annotated[JobsFile, Tag("<file>")] | Annotated[tuple[JobEntry, ...], Tag("<list>")],
     Discriminator(_by_type(file=(dict, JobsFile), list=object)),
 ]
 

@@ -10,12 +10,12 @@ from typing import Annotated, Any, get_args, get_origin
 from planner.errors import InputError
 from planner.model import Job, Throttle
 from planner.quantities import shown
-from planner.scenario.complaints import Loc, checked_rows, dotted
-from planner.scenario.files import COPIES_LIMIT, JobSpec
+from planner.scenario.complaints import Loc, checked, dotted
+from planner.scenario.files import COPIES_LIMIT, Copies, JobTable
 from planner.scenario.text import read_plain
 from planner.tables import nearest, read_csv
 
-COLUMNS = tuple(JobSpec.model_fields)
+COLUMNS = tuple(Copies.model_fields)
 FORMATS = ".csv, .parquet or .json"
 
 
@@ -29,7 +29,7 @@ def _types(annotation: Any) -> set[Any]:
 
 def _columns(*types: Any) -> frozenset[str]:
     """The job's columns that hold one of the types."""
-    return frozenset(k for k, f in JobSpec.model_fields.items() if _types(f.annotation) & set(types))
+    return frozenset(k for k, f in Copies.model_fields.items() if _types(f.annotation) & set(types))
 
 
 FLAGS = _columns(bool)
@@ -38,7 +38,7 @@ JSONS = _columns(dict, Throttle)
 NUMBERS = _columns(int, float) - JSONS
 
 
-def read_jobs(path: Path) -> tuple[JobSpec, ...]:
+def read_jobs(path: Path) -> tuple[Job, ...]:
     """The jobs of a CSV, Parquet or JSON file; a blank cell means unknown.
 
     In CSV, several values in a cell are separated by ``;``, and a mapping is JSON.
@@ -48,14 +48,14 @@ def read_jobs(path: Path) -> tuple[JobSpec, ...]:
         lines_and_rows = read_csv(path, needed=("id",), known=COLUMNS)
         lines = [line for line, _ in lines_and_rows]
         rows = [{k: _cell(k, text) for k, text in row.items()} for _, row in lines_and_rows]
-        return checked_rows(JobSpec, rows, str(path), key=_in_table("line", lambda row: lines[row]))
+        return checked(JobTable, rows, str(path), key=_in_table("line", lambda row: lines[row])).root
     if kind == ".parquet":
-        return checked_rows(JobSpec, _parquet(path), str(path), key=_in_table("row", lambda row: row + 1))
+        return checked(JobTable, _parquet(path), str(path), key=_in_table("row", lambda row: row + 1)).root
     if kind == ".json":
         raw = read_plain(path)
         if not isinstance(raw, list):
             raise InputError(str(path), f"got {shown(raw)}", "a list of jobs")
-        return checked_rows(JobSpec, raw, str(path), key=dotted)
+        return checked(JobTable, raw, str(path)).root
     raise InputError(str(path), "not a table of jobs by its name", FORMATS)
 
 
@@ -123,7 +123,7 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if v is not None and v == v} for row in rows]
 
 
-def copies(specs: Sequence[JobSpec]) -> tuple[list[Job], list[int]]:
+def copies(specs: Sequence[Job]) -> tuple[list[Job], list[int]]:
     """Every job written out, and for each the place of its spec.
 
     Raises
@@ -131,14 +131,17 @@ def copies(specs: Sequence[JobSpec]) -> tuple[list[Job], list[int]]:
     ValueError
         If there would be more than a million.
     """
-    total = sum(spec.count or 1 for spec in specs)
+    total = sum(spec.count if isinstance(spec, Copies) else 1 for spec in specs)
     if total > COPIES_LIMIT:
         raise ValueError(f"{total} jobs; accepted: at most {COPIES_LIMIT}")
     jobs: list[Job] = []
     origin: list[int] = []
     for i, spec in enumerate(specs):
-        told = {k: getattr(spec, k) for k in spec.model_fields_set if k != "count"}
-        ids = [spec.id] if spec.count is None else [f"{spec.id}-{n}" for n in range(spec.count)]
-        jobs += [Job(**{**told, "id": job_id}) for job_id in ids]
-        origin += [i] * len(ids)
+        if isinstance(spec, Copies):
+            told = {k: getattr(spec, k) for k in spec.model_fields_set if k != "count"}
+            jobs += [Job(**{**told, "id": f"{spec.id}-{n}"}) for n in range(spec.count)]
+            origin += [i] * spec.count
+        else:
+            jobs.append(spec)
+            origin.append(i)
     return jobs, origin
