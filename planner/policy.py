@@ -156,7 +156,7 @@ class PredictorSpec(Noun):
     """How declared values become forecasts."""
 
     interference: InterferenceSpec = InterferenceSpec()
-    speed: dict[str, dict[str, SpeedRatio]] = Field(
+    speed: dict[str, dict[GpuModel, SpeedRatio]] = Field(
         default_factory=dict,
         description="profile (or *) -> GPU model -> speed against the fastest; absent: 1",
     )
