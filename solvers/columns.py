@@ -276,21 +276,18 @@ def node_counts(problem: Problem, j: int, offers: dict[int, int]) -> dict[int, t
 
 
 class _Rules:
-    """The rules for one GPU, with the job's facts as plain lists, and the columns found so far."""
+    """The rules for one GPU, with the jobs' facts as plain lists, and the columns found so far."""
 
     def __init__(self, problem: Problem, cap: int | None) -> None:
         self.problem = problem
         self.left = cap
-        self.memory = problem.memory_mib.tolist()
-        self.shares = problem.share.tolist()
         self.caps = problem.cap_milli.tolist()
         self.types = problem.job_type.tolist()
         self.sizes = problem.size_milli.tolist()
-        self.groups = problem.share_group.tolist()
-        self.loners = (problem.alone | problem.node_alone).tolist()
-        self.demand = [node_demand(problem, j, 1) for j in range(problem.jobs)]
         self.fixed = [home is not None and not may_leave(problem, j) for j, home in enumerate(problem.home)]
-        self.never = {pair for a, b in problem.never for pair in ((a, b), (b, a))}
+        self.friends = _friends(problem)
+        self.needs = [_needs(problem, kind) for kind in range(problem.speed_milli.shape[1])]
+        self.beside: dict[tuple[int, int, Spot], int] = {}
         self.known: dict[_Alike, tuple[Column, ...]] = {}
 
     def columns(self, gpu: _Alike) -> tuple[Column, ...]:
@@ -322,57 +319,61 @@ class _Rules:
     def _grow(self, gpu: _Alike, stay: Spot, new: Spot, pool: Spot) -> Iterator[Column]:
         """The set itself if it is allowed, then every larger one; rules that only tighten prune."""
         self._count(1)
-        tenants = stay + new
-        slowdown = self._slowdown(gpu.kind, tenants)
+        slowdown = self._slowdown(gpu.kind, stay + new)
         if not new or self._allowed(gpu, stay, new, slowdown):
             yield Column(stay, new, slowdown)
         # Who does not fit now fits no larger set either.
-        pool = tuple(j for j in pool if j not in stay and self._fits(gpu, (*tenants, j)))
+        pool = self._fitting(gpu, stay + new, pool)
         for i, j in enumerate(pool):
             yield from self._grow(gpu, stay, (*new, j), pool[i + 1 :])
 
-    def _fits(self, gpu: _Alike, tenants: Spot) -> bool:
-        """Rules that a larger set can only break as well."""
-        if len(tenants) > gpu.max_tenants:
-            return False
-        shared = len(tenants) > 1
-        if shared and (
-            any(self.loners[j] for j in tenants)
-            or any(self.groups[j] != self.groups[tenants[0]] for j in tenants)
-            or any((i, j) in self.never for i in tenants for j in tenants)
-        ):
-            return False
-        room = gpu.memory_mib - (gpu.margin_mib if shared else 0)
-        return (
-            sum(self.memory[j][gpu.kind] for j in tenants) <= room
-            and sum(self.shares[j][gpu.kind] for j in tenants) <= gpu.share
-            and sum(self.demand[j][0] for j in tenants) <= gpu.cpu_milli
-            and sum(self.demand[j][1] for j in tenants) <= gpu.host_mib
+    def _fitting(self, gpu: _Alike, tenants: Spot, pool: Spot) -> Spot:
+        """Jobs of the pool beside which the tenants keep all rules that a larger set can only break as well."""
+        if len(tenants) >= gpu.max_tenants:
+            return ()
+        welcome = -1
+        for i, j in enumerate(tenants):
+            if i and not welcome >> j & 1:
+                return ()  # residents that do not agree take nobody in
+            welcome &= self.friends[j]
+        needs = self.needs[gpu.kind]
+        room = (gpu.memory_mib - (gpu.margin_mib if tenants else 0), gpu.share, gpu.cpu_milli, gpu.host_mib)
+        memory, share, cpu, host = (have - sum(needs[j][i] for j in tenants) for i, have in enumerate(room))
+        return tuple(
+            j
+            for j in pool
+            if welcome >> j & 1
+            and (need := needs[j])[0] <= memory
+            and need[1] <= share
+            and need[2] <= cpu
+            and need[3] <= host
         )
 
     def _slowdown(self, kind: int, tenants: Spot) -> Spot:
         if len(tenants) == 1:
             return (MILLI,)
-        types = [self.types[j] for j in tenants]
-        return tuple(
-            self.problem.interference.slowdown(kind, a, types[:i] + types[i + 1 :])
-            for i, a in enumerate(types)
-        )
+        types = tuple(self.types[j] for j in tenants)
+        return tuple(self._beside(kind, a, types[:i] + types[i + 1 :]) for i, a in enumerate(types))
+
+    def _beside(self, kind: int, victim: int, co: Spot) -> int:
+        key = (kind, victim, co)
+        if key not in self.beside:
+            self.beside[key] = self.problem.interference.slowdown(kind, victim, co)
+        return self.beside[key]
 
     def _allowed(self, gpu: _Alike, stay: Spot, new: Spot, slowdown: Spot) -> bool:
         """Rules that a larger set may keep again: slowdown, gate, window."""
         tenants = stay + new
         if any(s > self.caps[j][gpu.kind] for j, s in zip(tenants, slowdown, strict=True)):
             return False
-        if self.problem.gate and len(tenants) > 1 and not self._gate(gpu.kind, stay, new, slowdown):
+        if self.problem.gate and len(tenants) > 1 and not self._gate(gpu.kind, tenants, new, slowdown):
             return False
         return gpu.until_s < 0 or all(
             self._in_window(gpu, j, s) for j, s in zip(new, slowdown[len(stay) :], strict=True)
         )
 
-    def _gate(self, kind: int, stay: Spot, new: Spot, slowdown: Spot) -> bool:
+    def _gate(self, kind: int, tenants: Spot, new: Spot, slowdown: Spot) -> bool:
         """More progress than the largest member alone, and no less than without any newcomer."""
-        tenants = stay + new
         progress = self._progress(tenants, slowdown)
         if progress <= PPM * max(self.sizes[j] for j in tenants):
             return False
@@ -392,3 +393,25 @@ class _Rules:
         links = range(3) if self.problem.job_gpus.item(j) > 1 else range(1)
         ends = [window_s(self.problem, j, gpu.kind, slowdown, link) for link in links]
         return any(e is not None and e <= gpu.until_s for e in ends)
+
+
+def _friends(problem: Problem) -> list[int]:
+    """For each job the jobs that it may share a GPU with, as bits: consent, never and alone."""
+    loners = (problem.alone | problem.node_alone).tolist()
+    groups: dict[int, int] = {}
+    for j, group in enumerate(problem.share_group.tolist()):
+        groups[group] = groups.get(group, 0) | (0 if loners[j] else 1 << j)
+    friends = [
+        0 if loners[j] else groups[group] & ~(1 << j) for j, group in enumerate(problem.share_group.tolist())
+    ]
+    for a, b in problem.never:
+        friends[a] &= ~(1 << b)
+        friends[b] &= ~(1 << a)
+    return friends
+
+
+def _needs(problem: Problem, kind: int) -> list[tuple[int, int, int, int]]:
+    """Each job's GPU memory, share, milli-CPUs and host memory for one GPU of a kind."""
+    hosts = (node_demand(problem, j, 1) for j in range(problem.jobs))
+    memory, share = problem.memory_mib[:, kind].tolist(), problem.share[:, kind].tolist()
+    return [(m, s, *host) for m, s, host in zip(memory, share, hosts, strict=True)]
