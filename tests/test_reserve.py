@@ -5,12 +5,13 @@ from builders import job, node, policy, snapshot
 
 from planner import predict
 from planner.formulate import formulate
+from planner.model import Carryover, Reserved
 from planner.policy import Links, PredictorSpec, Quota
 from solvers.check import violations
 
 
-def problem_of(the_jobs, nodes=None, **rules):
-    state = snapshot(nodes or [node(4, name="n0")], the_jobs)
+def problem_of(the_jobs, nodes=None, carryover=None, **rules):
+    state = snapshot(nodes or [node(4, name="n0")], the_jobs, carryover=carryover or Carryover())
     rules = policy(**{"duration_margin": 0, **rules})
     # links cost nothing, so that a gang's end is its duration
     predictor = PredictorSpec(links=Links(nvlink=1, pcie=1, network=1))
@@ -59,6 +60,13 @@ def test_jobs_past_the_longest_wait_come_first_oldest_first():
     assert [j for j, _, _ in reserved(f)] == [2, 1]
     f = problem_of([runs(0, 1, 2, 3, left_s=1000), *queue], max_wait_s=None)
     assert [j for j, _, _ in reserved(f)] == [3]
+
+
+def test_a_reservation_of_the_last_epoch_is_kept_before_new_ones_are_made():
+    queue = [job(gpus=2), job(gpus=2, priority=5)]
+    kept = Carryover(reservations=(Reserved(job_id=queue[0].id, gpu_ids=("n0/0", "n0/3"), from_s=900),))
+    f = problem_of([runs(0, 1, 2, left_s=1000), *queue], carryover=kept)
+    assert [j for j, _, _ in reserved(f)] == [1]
 
 
 def test_nothing_is_reserved_on_gpus_whose_end_is_unknown():

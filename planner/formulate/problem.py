@@ -45,7 +45,8 @@ def formulate(
         np.array([most[i] for i in stay]),
         types,
     )
-    problem, reservations = with_reservations(problem, views, load.queued_s, policy)
+    carried = frozenset(r.job_id for r in snapshot.carryover.reservations)
+    problem, reservations = with_reservations(problem, views, load.queued_s, policy, carried)
     return Formulated(
         snapshot=snapshot,
         forecast=forecast,

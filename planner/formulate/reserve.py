@@ -1,6 +1,7 @@
 """Which waiting jobs GPUs are kept for, which GPUs, and from when on.
 
-First the jobs that waited longer than ``max_wait_s``, oldest first; then the blocked gang that costs most. Each
+First the jobs that waited longer than ``max_wait_s``, oldest first; then those that held a reservation in the last
+epoch, so that what was freed for them is not given away; then the blocked gang that costs most. Each
 gets the GPUs that are free earliest by the running jobs' p90 ends. Other jobs may still use those GPUs if they are
 sure to end before (backfill); beside a running job that holds one of them nothing is added, because that would
 delay its end.
@@ -24,14 +25,14 @@ Reservation = tuple[int, tuple[int, ...], float]
 
 
 def with_reservations(
-    problem: Problem, views: list[JobView], queued_s: np.ndarray, policy: Policy
+    problem: Problem, views: list[JobView], queued_s: np.ndarray, policy: Policy, carried: frozenset[str]
 ) -> tuple[Problem, tuple[Reservation, ...]]:
     """The problem with its windows, and (job, GPUs, seconds from now) of each reservation."""
     picked: list[Reservation] = []
     if policy.max_reservations:
         state = _Ends.of(problem)
         ready: dict[Any, bool] = {}
-        for j, overdue in _candidates(problem, views, queued_s, policy):
+        for j, overdue in _candidates(problem, views, queued_s, policy, carried):
             if len(picked) == policy.max_reservations:
                 break
             if not overdue and _fits_now(problem, views[j], j, state, ready):
@@ -44,7 +45,7 @@ def with_reservations(
 
 
 def _candidates(
-    problem: Problem, views: list[JobView], queued_s: np.ndarray, policy: Policy
+    problem: Problem, views: list[JobView], queued_s: np.ndarray, policy: Policy, carried: frozenset[str]
 ) -> list[tuple[int, bool]]:
     """Queued jobs in the order in which they may get a reservation, and whether they waited too long."""
     queued = [j for j in range(problem.jobs) if problem.home[j] is None and problem.job_gpus[j] > 0]
@@ -53,8 +54,9 @@ def _candidates(
     late = policy.max_wait_s
     overdue = [j for j in queued if late is not None and queued_s[j] > late]
     overdue.sort(key=lambda j: (-queued_s[j], j))
-    gangs = [j for j in queued if problem.job_gpus[j] > 1 and j not in set(overdue)]
-    gangs.sort(key=lambda j: (-int(problem.wait_cost[j]), views[j].job.id))
+    kept = {j for j in queued if views[j].job.id in carried}
+    gangs = [j for j in queued if (problem.job_gpus[j] > 1 or j in kept) and j not in set(overdue)]
+    gangs.sort(key=lambda j: (j not in kept, -int(problem.wait_cost[j]), views[j].job.id))
     return [(j, True) for j in overdue] + [(j, False) for j in gangs]
 
 
