@@ -93,5 +93,6 @@ def _solution(program: Program, solver: cp_model.CpSolver, status: object, wall_
     if cost > claimed or cost < bound:
         note = f"claims a cost of {claimed} and a bound of {bound}, the plan costs {cost}"
         return Solution(ENGINE, Status.ANOMALY, placed, cost, None, wall_s, note)
-    proven = status == cp_model.OPTIMAL and cost == bound
-    return Solution(ENGINE, Status.OPTIMAL if proven else Status.FEASIBLE, placed, cost, bound, wall_s)
+    if cost == bound or (status == cp_model.OPTIMAL and cost == claimed):
+        return Solution(ENGINE, Status.OPTIMAL, placed, cost, cost, wall_s)
+    return Solution(ENGINE, Status.FEASIBLE, placed, cost, bound, wall_s)
