@@ -32,9 +32,10 @@ from typing import Any, NoReturn
 
 from solvers.problem import Limits, Placed, Problem, Report, Solution, Status
 
-#: How often a request to stop is looked for, and how long a child has to obey SIGTERM before SIGKILL.
+#: How often a request to stop is looked for, how long a child has to obey SIGTERM, and to die by SIGKILL.
 POLL_S = 0.05
 OBEY_S = 0.25
+DIE_S = 1.0
 
 Solve = Callable[[Problem, Limits, Placed | None, Report], Solution]
 
@@ -175,7 +176,11 @@ def _ended(pid: int, patience_s: float = 0.0) -> int | None:
         if not _is_over(pid, patience_s):
             _signal_group(pid, signal.SIGTERM)
             _is_over(pid, OBEY_S)
-        _signal_group(pid, signal.SIGKILL)  # its own children; the group is ours until the leader is reaped
+        _signal_group(
+            pid, signal.SIGKILL
+        )  # its own children too; the group is ours until the leader is reaped
+        if not _is_over(pid, DIE_S):
+            return None  # stuck in the kernel; waiting for it would pass the limit
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     except ChildProcessError:
         return None

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -321,12 +322,14 @@ def test_a_child_cannot_speak_on_standard_output(two, put, capfd):
 def test_temporary_files_of_a_killed_engine_are_removed(two, put, tmp_path, monkeypatch):
     def litters(problem, limits, hint, report):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        Path(os.environ["TMPDIR"], "model.mps").touch()
+        os.close(tempfile.mkstemp(dir=os.environ["TMPDIR"])[0])
+        os.close(tempfile.mkstemp()[0])
+        report(BOTH, 0, None)
         time.sleep(60)
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     put("fake", litters)
-    solvers.solve(two, QUICK, engine="fake")
+    assert solvers.solve(two, QUICK, engine="fake").placed == BOTH
     assert list(tmp_path.iterdir()) == []
 
 
