@@ -38,7 +38,7 @@ def node(
     name = fields.pop("name", None) or f"n{next(_numbers):03}"
     held = [gpu(model=model, memory_mib=memory_mib)] * gpus if isinstance(gpus, int) else gpus
     placed = [
-        Gpu(**{**dict(g), "node": name, "slot": str(i)}) if not g.is_mig else g for i, g in enumerate(held)
+        Gpu(**{**dict(g), "node": name, "slot": g.slot if g.is_mig else str(i)}) for i, g in enumerate(held)
     ]
     return Node(name=name, gpus=tuple(placed), **fields)
 

@@ -48,8 +48,6 @@ def load(path: Path | str) -> Scenario:
     where = str(path.parent / file.jobs.path) if isinstance(file.jobs, JobsFile) else str(path)
     try:
         jobs, origin = copies(specs)
-    except ValidationError as error:
-        raise complaint(error, Job, where) from None
     except ValueError as error:
         raise _refusal(where, "jobs", error) from None
     snapshot = _snapshot(file, _cluster(file.cluster, str(path)), jobs, origin, path)

@@ -46,6 +46,8 @@ def complaint(error: ValidationError, model: type[BaseModel], where: str, key: K
     if first["type"] == "extra_forbidden":
         loc, name = loc[:-1], str(loc[-1])
         found, accepted = f"unknown key {shown(name)}{nearest(name, keys_at(model, loc))}", ""
+    elif first["type"] == "invalid_key":
+        loc, found, accepted = loc[:-1], f"the key {shown(first['input'])}", "keys that are text"
     else:
         found, accepted = _said(first)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -72,7 +74,7 @@ def _said(error: dict[str, Any]) -> tuple[str, str]:
         return "is missing", ""
     if kind in BOUNDS:
         sign, limit = BOUNDS[kind]
-        return f"got {shown(value)}", f"{sign} {context[limit]:g}"
+        return f"got {shown(value)}", f"{sign} {context[limit]:.15g}"
     if kind == "literal_error":
         return f"got {shown(value)}", context["expected"].replace("'", "")
     return f"got {shown(value)}", WORDS.get(kind) or _from_message(error["msg"])
@@ -92,7 +94,6 @@ WORDS = {
     "list_type": "a list",
     "string_type": "text (a number or a word like yes needs quotes)",
     "too_short": "at least one",
-    "invalid_key": "keys that are text",
 }
 
 

@@ -7,9 +7,9 @@ of its own here: nodes by ranges, GPUs by number, identical jobs by count, table
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, RootModel, Tag
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, RootModel, Tag, model_validator
 
 from planner import quantities
 from planner.edit import Arrivals, Variant
@@ -18,7 +18,8 @@ from planner.policy import Policy, PredictorSpec
 
 SCHEMA = "planner.scenario/1"
 GPUS_PER_NODE_LIMIT = 1024
-COPIES_LIMIT = 1_000_000
+COPIES_LIMIT = 200_000
+GPUS_LIMIT = 200_000
 
 
 def _by_type(**tags: type | tuple[type, ...]) -> Callable[[Any], str]:
@@ -122,6 +123,11 @@ class Copies(Job):
     count: Annotated[Count, Field(ge=1, le=COPIES_LIMIT)] = Field(
         description="identical copies, called id-0, id-1, ..."
     )
+
+    @model_validator(mode="after")
+    def _ids_are_names(self) -> Self:
+        quantities.name(f"{self.id}-{self.count - 1}")
+        return self
 
 
 def _job_form(value: Any) -> str:

@@ -129,7 +129,7 @@ def copies(specs: Sequence[Job]) -> tuple[list[Job], list[int]]:
     Raises
     ------
     ValueError
-        If there would be more than a million.
+        If there would be more than the limit.
     """
     total = sum(spec.count if isinstance(spec, Copies) else 1 for spec in specs)
     if total > COPIES_LIMIT:

@@ -9,7 +9,7 @@ from typing import Any
 from planner import quantities
 from planner.gpu_models import known_memory_mib, mig_memory_mib
 from planner.model import MIG_SEPARATOR, Gpu, Host, Node
-from planner.scenario.files import GPUS_PER_NODE_LIMIT, GpuSpec, Mig, NodeSpec, Shards
+from planner.scenario.files import GPUS_LIMIT, GPUS_PER_NODE_LIMIT, GpuSpec, Mig, NodeSpec, Shards
 
 MIG_SLICES = 7  # https://docs.nvidia.com/datacenter/tesla/mig-user-guide: compute slices of the largest cards
 SHARED_KEYS = tuple(Host.model_fields)
@@ -39,8 +39,13 @@ def expand(spec: NodeSpec) -> list[Node]:
         if index >= len(cards):
             raise SpecError(f"unhealthy[{i}]", f"got {index}; accepted: {_indices(len(cards))}")
     told = {k: getattr(spec, k) for k in SHARED_KEYS if k in spec.model_fields_set and k != "name"}
+    names = quantities.hostlist(spec.name)
+    if len(names) * len(cards) > GPUS_LIMIT:
+        raise SpecError(
+            "gpus", f"{len(names) * len(cards)} GPUs on {len(names)} nodes; accepted: at most {GPUS_LIMIT}"
+        )
     nodes = []
-    for name in quantities.hostlist(spec.name):
+    for name in names:
         gpus: list[Gpu] = []
         for index, card in enumerate(cards):
             whole = {

@@ -54,6 +54,14 @@ class Loader(_Loader):  # type: ignore[misc]  # chosen at run time
         return made
 
 
+_PLAIN = ("null", "bool", "int", "float", "str", "seq", "map")
+Loader.yaml_constructors = {
+    tag: maker
+    for tag, maker in Loader.yaml_constructors.items()
+    if tag is None or tag.rpartition(":")[2] in _PLAIN
+}
+
+
 class Dumper(_Dumper):  # type: ignore[misc]  # chosen at run time
     """Safe dumping that quotes what YAML 1.1 or 1.2 would not read back as text."""
 
@@ -82,7 +90,12 @@ def read_plain(path: Path) -> Any:
 def parse_json(text: str, where: str) -> Any:
     """JSON; a key that comes twice is an error."""
     try:
-        return json.loads(text, object_pairs_hook=_once)
+        values = json.loads(text, object_pairs_hook=_once)
+        if r"\ud" in text.lower():
+            json.dumps(values, ensure_ascii=False).encode()
+        return values
+    except UnicodeEncodeError:
+        raise InputError(where, "half of a surrogate pair", "characters") from None
     except json.JSONDecodeError as error:
         raise InputError(f"{where}: line {error.lineno}", f"not JSON: {error.msg.lower()}", "JSON") from None
     except RecursionError:
@@ -125,8 +138,8 @@ def parse_yaml(text: str, where: str) -> Any:
         ) from None
     except RecursionError:
         raise _too_deep(where) from None
-    except ValueError as error:  # a number that Python does not take
-        raise InputError(where, str(error).partition(";")[0]) from None
+    except (ValueError, KeyError, IndexError) as error:  # an int of more than 4300 digits, or "!!bool maybe"
+        raise InputError(where, f"not YAML: {str(error).partition(';')[0]}", "YAML") from None
 
 
 def _too_deep(where: str) -> InputError:
