@@ -1,8 +1,9 @@
-"""The engine that always has an answer: best fit by marginal cost, in several orders, the best plan kept.
+"""The engine that always has an answer: best fit by marginal cost, in many orders, the best plan kept.
 
 Running jobs stay. Each queued job in turn goes where it adds the least to the objective, or waits if that is
-cheaper. One order decides much of the outcome and none is best everywhere (tight hosts want big demands first, big
-gangs want whole nodes first), so several are tried. The first always runs to its end; the others while time is left.
+cheaper. The order decides much of the outcome and none is best everywhere (tight hosts want big demands first, big
+gangs want whole nodes first), so a few sensible ones are tried, and then drawn ones: either the best so far with some
+jobs moved up or down, or a new mixture. The first pass always runs to its end; the others while time is left.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ from solvers.state import State
 
 #: Jobs between two looks at the clock.
 STRIDE = 64
+#: Orders tried at most, and the part of the limit that they may use: improving a plan is for other engines.
+PASSES = 48
+PART = 0.25
+#: Seconds that a job takes in a pass, guessed high.
+JOB_S = 0.0006
 
 
 def solve(problem: Problem, limits: Limits, hint: Placed | None, report: Report) -> Solution:
@@ -32,17 +38,37 @@ def solve(problem: Problem, limits: Limits, hint: Placed | None, report: Report)
         best, lowest = _better(problem, best, lowest, hint, report)
     facts = Facts(problem)
     sharing = Sharing(facts)
+    ranks = Ranks(facts, limits.seed)
     passes = 0
-    for order in orders(facts):
-        deadline = start + limits.wall_s if passes else None
-        state = one_pass(facts, sharing, order, deadline)
+    for _ in range(_most_passes(problem, limits)):
+        rank = ranks.draw()
+        state = one_pass(
+            facts, sharing, np.argsort(-rank, kind="stable").tolist(), _deadline(start, limits, passes)
+        )
         if state is None:
             break
         passes += 1
+        ranks.learn(rank, state.total)
         if state.total < lowest:
             best, lowest = _better(problem, best, lowest, tuple(state.placed), report)
     wall_s = time.monotonic() - start
     return Solution("greedy", Status.FEASIBLE, best, lowest, None, wall_s, f"{passes} orders")
+
+
+def _most_passes(problem: Problem, limits: Limits) -> int:
+    """In deterministic mode the number of passes must not depend on the clock, so it goes by the queue's length."""
+    if limits.wall_s <= 0:
+        return 1
+    if limits.deterministic:
+        return max(1, min(PASSES, int(PART * limits.wall_s / (JOB_S * max(1, problem.jobs)))))
+    return PASSES
+
+
+def _deadline(start: float, limits: Limits, passes: int) -> float | None:
+    """None for the first pass, which is always finished."""
+    if not passes:
+        return None
+    return start + limits.wall_s * (1.0 if limits.deterministic else PART)
 
 
 def _better(
@@ -91,37 +117,73 @@ def _decide(state: State, j: int, refused: dict[int, float]) -> None:
         refused[kind] = np.inf if bid is None else bid.cost
 
 
-def orders(facts: Facts) -> list[list[int]]:
-    """Sequences of all jobs, each good for another kind of queue; equal keys keep their place."""
+class Ranks:
+    """Draws the ranks of all jobs, highest first; knows the best drawn so far."""
+
+    def __init__(self, facts: Facts, seed: int) -> None:
+        self.fixed = fixed_ranks(facts)
+        self.numbers = np.random.default_rng(seed)
+        self.worth = np.log(np.maximum(1, facts.problem.wait_cost + _lateness(facts)))
+        self.demand = np.log(_demand(facts.problem))
+        self.gpus = np.log(np.maximum(facts.problem.job_gpus, 1))
+        self.best = self.fixed[0]
+        self.lowest: int | None = None
+        self.drawn = 0
+
+    def draw(self) -> np.ndarray:
+        """The next fixed ranks, then in turns the best ones disturbed and new ones."""
+        self.drawn += 1
+        if self.drawn <= len(self.fixed):
+            return self.fixed[self.drawn - 1]
+        if self.drawn % 4 == 0 or self.drawn < 2 * len(self.fixed):
+            return self._mixture()
+        noise = self.numbers.normal(0, self.numbers.choice([0.05, 0.15, 0.4]), len(self.best))
+        return self.best + noise * (
+            self.numbers.random(len(self.best)) < self.numbers.choice([0.1, 0.3, 1.0])
+        )
+
+    def learn(self, rank: np.ndarray, total: int) -> None:
+        """Remember ranks that led to the lowest total."""
+        if self.lowest is None or total < self.lowest:
+            self.best, self.lowest = rank, total
+
+    def _mixture(self) -> np.ndarray:
+        """Worth by a mean of GPUs and largest demand, with noise."""
+        by_demand, by_gpus = self.numbers.uniform(0, 1.2), self.numbers.uniform(-0.3, 0.3)
+        noise = self.numbers.uniform(-0.3, 0.3, len(self.worth))
+        rank: np.ndarray = (
+            self.worth - by_demand * self.demand + (by_demand - 1 + by_gpus) * self.gpus + noise
+        )
+        return rank
+
+
+def fixed_ranks(facts: Facts) -> list[np.ndarray]:
+    """Worth a GPU, worth by the largest demand, priority alone, big gangs first, big demands first."""
     problem = facts.problem
-    if not problem.jobs:
-        return [[]]
-    n = np.maximum(problem.job_gpus, 1)
-    late = np.maximum(0, problem.deferred_end - facts.earliest_makespan) * problem.makespan_cost
-    urgency = (problem.wait_cost + late) / n
+    gpus = np.log(np.maximum(problem.job_gpus, 1))
+    worth = np.log(np.maximum(1, problem.wait_cost + _lateness(facts)))
     demand = _demand(problem)
-    gain = problem.wait_cost + late
-    keys = (
-        (-urgency,),
-        (-problem.wait_cost / n,),
-        (-n, -urgency),
-        (-gain / demand,),
-        (-demand, -urgency),
-        (problem.job_gpus == 0, -(problem.wait_cost / n).round(-5), -demand),
-    )
-    return [np.lexsort(key[::-1]).tolist() for key in keys]
+    return [
+        worth - gpus,
+        worth - np.log(demand),
+        np.log(np.maximum(1, problem.wait_cost)) - gpus,
+        worth + 20 * gpus,
+        worth + 20 * np.log(demand),
+    ]
+
+
+def _lateness(facts: Facts) -> np.ndarray:
+    """What the makespan term would charge for each job alone, were it deferred."""
+    problem = facts.problem
+    late: np.ndarray = np.maximum(0, problem.deferred_end - facts.earliest_makespan) * problem.makespan_cost
+    return late
 
 
 def _demand(problem: Problem) -> np.ndarray:
     """The largest part of the cluster's GPUs, GPU memory, cores or host memory that each job asks for."""
-    memory = (
-        problem.memory_mib.min(1, initial=0)
-        if problem.memory_mib.shape[1] == 0
-        else problem.memory_mib.min(1)
-    )
     asked = (
         (problem.job_gpus, problem.gpu_max_tenants.sum()),
-        (problem.job_gpus * memory, problem.gpu_memory_mib.sum()),
+        (problem.job_gpus * problem.memory_mib.min(1, initial=2**40), problem.gpu_memory_mib.sum()),
         (problem.cpu_milli, problem.node_cpu_milli.sum()),
         (problem.host_memory_mib, problem.node_memory_mib.sum()),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,8 +24,6 @@ from solvers.terms import Bid
 
 #: Steps per second of the limit in deterministic mode: few enough that the clock does not end the run first.
 STEPS_PER_S = 60
-#: Part of the limit that the greedy may use where no plan to start from is given.
-GREEDY_PART = 0.2
 #: Seconds between two reports.
 REPORT_S = 0.2
 
@@ -34,7 +32,7 @@ def solve(problem: Problem, limits: Limits, hint: Placed | None, report: Report)
     """Improve the hint if it is valid, else the greedy's plan, until the limit."""
     start = time.monotonic()
     if hint is None or violations(problem, hint):
-        first = greedy.solve(problem, replace(limits, wall_s=GREEDY_PART * limits.wall_s), None, report)
+        first = greedy.solve(problem, limits, None, report)
         hint = first.placed
     if hint is None:
         hint = problem.base
