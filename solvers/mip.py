@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -76,8 +77,9 @@ def export(problem: Problem, path: Path) -> None:
 
 
 def cbc_path() -> str:
-    """Where the CBC that comes with PuLP should be."""
-    return str(Path(pulp.PULP_CBC_CMD.pulp_cbc_path).resolve())
+    """Where the CBC that comes with PuLP should be, else one that is installed."""
+    bundled = getattr(getattr(pulp, "PULP_CBC_CMD", None), "pulp_cbc_path", "")
+    return str(Path(bundled).resolve()) if bundled else shutil.which("cbc") or "cbc"
 
 
 def whole(name: str, value: float | None) -> int:

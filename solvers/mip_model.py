@@ -83,7 +83,11 @@ class MipProgram:
     # ---- variables ----
 
     def _whole(self, name: str, most: int = 1) -> Var:
-        self.vars[name] = pulp.LpVariable(name, 0, most, pulp.LpInteger)
+        return self._variable(name, 0, most, pulp.LpInteger)
+
+    def _variable(self, name: str, low: int, high: int | None, kind: str) -> Var:
+        add = getattr(self.lp, "add_variable", pulp.LpVariable)  # PuLP 3.3 renamed it for 4.0
+        self.vars[name] = add(name, low, high, kind)
         return self.vars[name]
 
     def _ways(self, j: int) -> Ways:
@@ -334,7 +338,7 @@ class MipProgram:
         """The last end is no earlier than the end of any job."""
         if self.problem.makespan_cost == 0:
             return
-        last = self.vars["last_end"] = pulp.LpVariable("last_end", 0, None, pulp.LpContinuous)
+        last = self._variable("last_end", 0, None, pulp.LpContinuous)
         self._pay(last, self.problem.makespan_cost)
         for j, ways in enumerate(self.ways):
             late = 0 if ways.certain else max(0, self.problem.deferred_end.item(j))
@@ -365,7 +369,7 @@ class MipProgram:
 
     def minimize(self, scale: float = 1.0) -> None:
         """Set the objective, in the problem's units times ``scale``; a fixed variable carries the constant."""
-        one = self.vars.setdefault("one", pulp.LpVariable("one", 1, 1, pulp.LpContinuous))
+        one = self.vars["one"] if "one" in self.vars else self._variable("one", 1, 1, pulp.LpContinuous)
         terms = [(self.vars[name], cost * scale) for name, cost in self.costs.items() if cost]
         self.lp.setObjective(pulp.LpAffineExpression([*terms, (one, self.constant * scale)]))
 
