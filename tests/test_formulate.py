@@ -199,6 +199,8 @@ def test_a_card_that_does_not_report_its_memory_takes_no_memory_request():
     unknown = [node(memory_mib=None)]
     assert [e.reason for e in problem_of([job(gpu_memory_mib=1)], nodes=unknown).excluded] == ["never_fits"]
     assert placed_on_one_gpu([job(gpu_memory_mib=None)], unknown) == 1
+    share = {"gpu_memory_mib": None, "gpu_utilisation_pct": None}
+    assert placed_on_one_gpu(jobs(3, gpu_share_milli=400, **share), unknown) == 2  # shares need no figure
 
 
 def test_shares_are_shares_of_memory_and_compute():

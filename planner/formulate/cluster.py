@@ -104,7 +104,8 @@ def kind_of(gpu: Gpu, node: Node, policy: Policy) -> Kind:
     return Kind(
         model=gpu.model,
         memory_mib=memory,
-        margin_mib=policy.memory_margin_mib if node.isolation == "none" else 0,
+        # On a card of unknown memory only shares share, and they need no margin.
+        margin_mib=policy.memory_margin_mib if node.isolation == "none" and memory is not None else 0,
         # An MPS server divides a GPU's memory by its number of clients.
         tenant_memory_mib=memory // limit if mps and memory is not None and limit is not None else None,
         sharing=node.sharing,

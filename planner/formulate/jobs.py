@@ -81,8 +81,8 @@ def refusal(view: JobView, kind: Kind) -> str | None:
         return "is a MIG instance, for single-GPU jobs that name it"
     if job.gpu_models and kind.model not in job.gpu_models:
         return f"is not among its models {', '.join(job.gpu_models)}"
-    needs = view.forecast.gpu_memory_mib is not None or job.gpu_share_milli is not None
-    if needs and kind.memory_mib is None:
+    # A share needs no figure: shares of one GPU never pass 1000, whatever its memory is.
+    if view.forecast.gpu_memory_mib is not None and kind.memory_mib is None:
         return "does not report its memory"
     need = memory_on(view, kind)
     if kind.memory_mib is not None and need > kind.memory_mib:
