@@ -190,10 +190,14 @@ def claim_of(engine: str, ending: Ending) -> Solution:
     return replace(answer, engine=engine, bound=max(bounds, default=None))
 
 
-def summary(attempts: Iterable[Attempt]) -> str:
-    """One line on the attempts that a person should know of."""
-    worth = (Status.FAILED, Status.REJECTED, Status.ANOMALY)
-    return "; ".join(f"{a.engine} {a.status}: {a.note}" for a in attempts if a.status in worth)
+def summary(attempts: Iterable[Attempt], asked_for: Iterable[str] = ()) -> str:
+    """One line on the attempts that a person should know of: failures, and what was asked for but not tried."""
+    worth, asked = (Status.FAILED, Status.REJECTED, Status.ANOMALY), set(asked_for)
+    return "; ".join(
+        f"{a.engine} {a.status}: {a.note}"
+        for a in attempts
+        if a.status in worth or (a.status is Status.SKIPPED and a.engine in asked)
+    )
 
 
 def _joined(*notes: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,14 +27,19 @@ from solvers.workers import workers
 
 log = logging.getLogger(__name__)
 
-#: With less time than this left, no further engine is started.
-WORTH_S = 0.02
-#: The bound's share of the time that is left, and the longest it gets when the limit is 0.
+#: With less time than this, an engine is not started.
+WORTH_S = 0.1
+#: The bound's share of the time that is left, and that time when the limit is 0.
 BOUND_SHARE = 0.15
-BOUND_AT_ZERO_S = 0.5
-#: A search before an exact engine gets this share at most, and no more than it needs for so many columns.
-SEARCH_SHARE = 0.2
-COLUMNS_PER_SEARCH_S = 10_000
+BOUND_AT_ZERO_S = 2.0
+#: Unless it is asked for by name, an exact engine is tried only with this many columns for each second of the
+#: limit: CP-SAT improved on the search with 1,000 columns in 2 s, and had no plan with 8,000 after 12 s.
+COLUMNS_PER_S = 1_000
+#: What can be built and read in a second.
+COLUMNS_BUILT_PER_S = 10_000
+#: The search before an exact engine takes a second for so many columns, up to this share of the time.
+COLUMNS_PER_SEARCH_S = 2_000
+SEARCH_SHARE = 0.5
 #: At a limit of 0 a bound is looked for only up to this many columns.
 CHEAP = 2_000
 
@@ -53,7 +58,7 @@ class Progress:
 class _Step:
     """Engines of which the first that works is used, and its share of the time left, at most ``most_s``.
 
-    A spare step is for time that the others leave over; if there is none, that is not worth a word.
+    A model is built with at most ``columns_per_s`` columns for each second of the limit. A spare step is for time that the others leave over; if there is none, that is not worth a word.
     """
 
     engines: tuple[str, ...]
@@ -61,6 +66,7 @@ class _Step:
     most_s: float = math.inf
     seed: int = 0
     spare: bool = False
+    columns_per_s: int = COLUMNS_BUILT_PER_S
 
 
 def solve(
@@ -102,7 +108,7 @@ def solve(
         steps = run.automatic()
     for step in steps:
         run.first_of(step)
-    return run.solution()
+    return run.solution([name for step in steps for name in step.engines] if engine != engines.AUTO else ())
 
 
 def _steps(engine: str) -> tuple[_Step, ...]:
@@ -191,7 +197,8 @@ class _Run:
         if refusal := engines.refusal(engines.BOUND):
             self._record.note(engines.BOUND, Status.SKIPPED, refusal)
             return
-        share_s = BOUND_SHARE * self._left_s() if self._limits.wall_s > 0 else BOUND_AT_ZERO_S
+        left_s = self._left_s() if self._limits.wall_s > 0 else BOUND_AT_ZERO_S
+        share_s = max(BOUND_SHARE * left_s, min(left_s, WORTH_S))
         ending = self._apart(engines.BOUND, share_s, self._limits.seed, grace_s=0.0)
         if ending.end is End.LATE:
             self._record.note(
@@ -204,10 +211,11 @@ class _Run:
         """A short search for a good hint, the exact engine if its model is small enough, and a search again."""
         if self._over():
             return ()
-        columns = self._columns(engines.ENGINES[engines.EXACT].cap) or 0
+        exact = _Step((engines.EXACT,), columns_per_s=COLUMNS_PER_S)
+        columns = self._columns(self._cap(engines.EXACT, exact)) or 0
         return (
             _Step((engines.SEARCH,), SEARCH_SHARE, columns / COLUMNS_PER_SEARCH_S),
-            _Step((engines.EXACT,)),
+            exact,
             _Step((engines.SEARCH,), seed=1, spare=True),
         )
 
@@ -216,31 +224,31 @@ class _Run:
         for engine in step.engines:
             if self._over():
                 return
-            if refusal := engines.refusal(engine):
+            refusal = engines.refusal(engine) or self._no_time(step) or self._no_room(engine, step)
+            share_s = min(step.share * self._left_s(), step.most_s)
+            if refusal:
                 self._record.note(engine, Status.SKIPPED, refusal)
-            elif self._fits(engine) and self._try(engine, step) is not Status.FAILED:
+            elif share_s < WORTH_S:
                 return
+            else:
+                ending = self._apart(engine, share_s, self._limits.seed + step.seed, self._limits.grace_s)
+                self._record.take(claim_of(engine, ending), ending.wall_s)
+                if self._record.attempts[-1].status not in (Status.FAILED, Status.SKIPPED):
+                    return
 
-    def _fits(self, engine: str) -> bool:
-        """Whether an engine's model is small enough to be built; known before it is built."""
-        cap = engines.ENGINES[engine].cap
+    def _no_time(self, step: _Step) -> str:
+        return "no time left" if self._left_s() < WORTH_S and not step.spare else ""
+
+    def _no_room(self, engine: str, step: _Step) -> str:
+        """Whether an engine's model would be too large; known before it is built."""
+        cap = self._cap(engine, step)
         if cap is None or self._columns(cap) is not None:
-            return True
-        note = f"its model is estimated at more than {cap:,} columns, the most that it is built for"
-        self._record.note(engine, Status.SKIPPED, note)
-        return False
+            return ""
+        return f"not built: its model is estimated at more than {cap:,} columns, the most for this time limit"
 
-    def _try(self, engine: str, step: _Step) -> Status | None:
-        """Run one engine in its share of the time; its status, None if there was no time for it."""
-        left_s = self._left_s()
-        share_s = min(step.share * left_s, step.most_s)
-        if share_s < WORTH_S:
-            if left_s < WORTH_S and not step.spare:
-                self._record.note(engine, Status.SKIPPED, "no time left")
-            return None
-        ending = self._apart(engine, share_s, self._limits.seed + step.seed, self._limits.grace_s)
-        self._record.take(claim_of(engine, ending), ending.wall_s)
-        return self._record.attempts[-1].status
+    def _cap(self, engine: str, step: _Step) -> int | None:
+        cap = engines.ENGINES[engine].cap
+        return None if cap is None else min(cap, round(step.columns_per_s * self._limits.wall_s))
 
     def _apart(self, engine: str, share_s: float, seed: int, grace_s: float) -> Ending:
         """An engine in a child, from the best plan so far, until it has reached the bound or its limit."""
@@ -288,8 +296,8 @@ class _Run:
         elapsed_s = time.monotonic() - self._began
         self._on_progress(Progress(engine, min(costs, default=None), max(bounds, default=None), elapsed_s))
 
-    def solution(self) -> Solution:
-        """The best verified answer with all that was tried."""
+    def solution(self, asked_for: Iterable[str]) -> Solution:
+        """The best verified answer with all that was tried, and a note on those asked for that were not."""
         best = self._record.best
         status = Status.OPTIMAL if self._record.proven else Status.FEASIBLE
         return Solution(
@@ -299,6 +307,6 @@ class _Run:
             objective=self._record.cost,
             bound=self._record.bound,
             wall_s=time.monotonic() - self._began,
-            note=summary(self._record.attempts),
+            note=summary(self._record.attempts, asked_for),
             attempts=tuple(self._record.attempts),
         )

@@ -382,9 +382,24 @@ def test_a_model_that_would_be_too_large_is_never_built(two, put):
     put("fake", raises, cap=1)
     found = solvers.solve(two, AMPLE, engine="fake")
     assert attempt(found, "fake").status is Status.SKIPPED
-    assert attempt(found, "fake").note == (
-        "its model is estimated at more than 1 columns, the most that it is built for"
+    assert found.note == (
+        "fake skipped: not built: its model is estimated at more than 1 columns, the most for this time limit"
     )
+
+
+def test_a_short_limit_admits_only_a_smaller_model(two, put, monkeypatch):
+    monkeypatch.setattr("solvers.run.estimate", lambda problem, cap: 3000 if cap >= 3000 else None)
+    put("search", says("search", placed=BOTH))
+    put("cp-sat", says("cp-sat", placed=BOTH), cap=100_000)
+    tried = [
+        [
+            a.engine
+            for a in solvers.solve(two, Limits(wall_s=wall_s)).attempts
+            if a.status is not Status.SKIPPED
+        ]
+        for wall_s in (2, 5)
+    ]
+    assert tried == [["greedy", "bound", "search"], ["greedy", "bound", "search", "cp-sat", "search"]]
 
 
 def test_auto_searches_instead_where_the_exact_model_is_too_large(two, put):
@@ -420,6 +435,13 @@ def test_mip_falls_back_to_cbc_and_says_why(two, put):
     found = solvers.solve(two, AMPLE, engine="mip")
     assert found.engine == "cbc"
     assert found.note == "highs failed: no licence to run"
+
+
+def test_an_engine_that_says_it_cannot_run_makes_way_for_the_next(two, put):
+    put("highs", says("highs", status=Status.SKIPPED, note="not for this machine"))
+    put("cbc", says("cbc", placed=BOTH))
+    found = solvers.solve(two, AMPLE, engine="mip")
+    assert (found.engine, found.note) == ("cbc", "highs skipped: not for this machine")
 
 
 def test_mip_needs_one_of_its_engines(two, monkeypatch):
@@ -462,8 +484,8 @@ def test_a_deterministic_run_gives_engines_one_worker_and_limits_that_no_clock_s
     found = solvers.solve(two, Limits(wall_s=100, deterministic=True, workers=4, seed=3))
     assert [(a.engine, a.note) for a in found.attempts[1:]] == [
         ("bound", "15 s, 1 worker, seed 3"),
-        ("search", "4 s, 1 worker, seed 3"),
-        ("cp-sat", "81 s, 1 worker, seed 3"),
+        ("search", "20 s, 1 worker, seed 3"),
+        ("cp-sat", "65 s, 1 worker, seed 3"),
     ]
 
 
