@@ -6,11 +6,12 @@ end cannot express it says in ``capabilities``, and the plan keeps to that.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from planner.formulate import Capabilities
-from planner.model import Snapshot
-from planner.plan import Plan, Receipt
+if TYPE_CHECKING:
+    from planner.formulate import Capabilities
+    from planner.model import Snapshot
+    from planner.plan import Plan, Receipt
 
 
 class Backend(Protocol):

@@ -1,10 +1,12 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and the option that names them."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from pathlib import Path
+
+from planner.errors import InputError
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -36,3 +38,23 @@ def _mode(path: Path) -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return 0o666 & ~mask
+
+
+def check_out(out: str | None) -> None:
+    """Find out before a long solve that its result could not be written. Raises InputError."""
+    if out is None:
+        return
+    path = Path(out)
+    if path.is_dir() or not path.parent.is_dir():
+        found = "is a directory" if path.is_dir() else f"there is no directory {str(path.parent)!r}"
+        raise InputError(f"--out {out}", found, "a file in a directory that exists")
+
+
+def write_out(out: str, text: str) -> None:
+    """Write a result. Raises InputError if the place cannot be written."""
+    try:
+        write_whole(Path(out), text if text.endswith("\n") else text + "\n")
+    except OSError as error:
+        raise InputError(
+            f"--out {out}", error.strerror or str(error), "a file that can be written"
+        ) from error

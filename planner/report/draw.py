@@ -1,11 +1,17 @@
-"""Draws a page on a terminal with rich; long tables end after a number of rows and say how to see the rest.
+"""Draws on a terminal with rich: a page, whose long tables end after a number of rows, and a progress bar.
 
 Apart from ``page`` because rich is slow to import and of no use in a pipe.
 """
 
 from __future__ import annotations
 
-from rich.console import Console
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -13,8 +19,40 @@ from planner.report.page import NONE, Facts, Grid, Lines, Page
 from planner.report.units import counted, plain
 
 
-def print_rich(page: Page, console: Console, rows: int, see_all: str) -> None:
+def console_on(stream: TextIO) -> Console:
+    """A console that takes every text as text. NO_COLOR is rich's own concern."""
+    return Console(file=stream, force_terminal=True, markup=False, emoji=False, highlight=False)
+
+
+class _Clock(Progress):
+    """A bar that is as long as the time that has passed, whatever is reported."""
+
+    began = 0.0
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The bars, brought up to the clock."""
+        for task in self.tasks:
+            self.update(task.id, completed=min(time.monotonic() - self.began, task.total or 0))
+        yield from super().get_renderables()
+
+
+@contextmanager
+def progress_bar(limit_s: float, stream: TextIO) -> Iterator[Callable[[str], None]]:
+    """A bar over ``limit_s`` seconds that leaves nothing behind; call what it gives with a new text beside it."""
+    looks = (BarColumn(bar_width=20), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    with _Clock(*looks, console=console_on(stream), transient=True, refresh_per_second=4) as bar:
+        bar.began = time.monotonic()
+        task = bar.add_task("reading the problem", total=max(limit_s, 0.001))
+
+        def describe(text: str) -> None:
+            bar.update(task, description=text, refresh=True)
+
+        yield describe
+
+
+def print_rich(page: Page, stream: TextIO, rows: int, see_all: str) -> None:
     """Draw the page; tables longer than ``rows`` rows end with a line that says how to see the rest."""
+    console = console_on(stream)
     for number, block in enumerate(page):
         if number:
             console.print()
@@ -55,4 +93,6 @@ def _print_some(lines: list[Text], console: Console, rows: int, see_all: str) ->
 
 def _say_rest(rest: int, console: Console, see_all: str) -> None:
     if rest > 0:
-        console.print(Text(f"  ... and {counted(rest, 'more row')}; to see all: {see_all}", style="dim"), soft_wrap=True)
+        console.print(
+            Text(f"  ... and {counted(rest, 'more row')}; to see all: {see_all}", style="dim"), soft_wrap=True
+        )

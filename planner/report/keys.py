@@ -16,7 +16,9 @@ from planner.report.page import Grid, aligned, columns
 Schema = Mapping[str, Any]
 HEADINGS = ("key", "type", "unit", "default", "meaning")
 Row = tuple[str, str, str, str, str]
-LIMITS = (("minimum", ">= "), ("exclusiveMinimum", "> "), ("maximum", "<= "), ("exclusiveMaximum", "< "))
+LIMITS = (("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exclusiveMaximum", "<"))
+WORDS = {"integer": "whole number", "string": "text", "boolean": "true or false", "null": "null"}
+HOLDERS = {"array": ("list", "items"), "object": ("mapping", "additionalProperties")}
 
 
 #: pydantic leaves a limit under its own name where a validator runs before it.
@@ -47,24 +49,38 @@ def _rows(schema: Schema, defs: Schema, prefix: str, inside: tuple[str, ...]) ->
     for name, entry in schema.get("properties", {}).items():
         key = f"{prefix}{name}"
         default = "required" if name in needed else _default(entry)
-        yield key, _type(entry, defs), _unit(entry), default, _meaning(entry)
+        yield key, _type(entry, defs), _unit(entry), default, _meaning(entry, defs)
         for suffix, target in _objects(entry, defs):
             if target not in inside:
                 yield from _rows(defs[target], defs, f"{key}{suffix}.", (*inside, target))
 
 
-def _objects(entry: Schema, defs: Schema) -> Iterator[tuple[str, str]]:
-    """The named objects under a key: ``""`` for the value itself, ``[]`` for a list's items, ``.NAME`` for a mapping's."""
+def _objects(entry: Schema, defs: Schema) -> list[tuple[str, str]]:
+    """The named objects under a key: ``""`` for the value itself, ``[]`` for a list's items, ``.NAME`` for a mapping's.
+
+    What may be one object or a list of them comes once.
+    """
+    found: dict[str, str] = {}
+    for suffix, target in _all_objects(entry, defs):
+        found[target] = min(suffix, found.get(target, suffix), key=len)
+    return [(suffix, target) for target, suffix in found.items()]
+
+
+def _all_objects(entry: Schema, defs: Schema) -> Iterator[tuple[str, str]]:
     if "$ref" in entry:
         target = entry["$ref"].rpartition("/")[2]
         if "properties" in defs[target]:
             yield "", target
-    for variant in entry.get("anyOf", ()):
-        yield from _objects(variant, defs)
-    if isinstance(entry.get("items"), Mapping):
-        yield from ((f"[]{suffix}", target) for suffix, target in _objects(entry["items"], defs))
-    if isinstance(entry.get("additionalProperties"), Mapping):
-        yield from ((f".NAME{s}", target) for s, target in _objects(entry["additionalProperties"], defs))
+    for variant in _variants(entry):
+        yield from _all_objects(variant, defs)
+    for inner, mark in ((entry.get("items"), "[]"), (entry.get("additionalProperties"), ".NAME")):
+        if isinstance(inner, Mapping):
+            yield from ((f"{mark}{suffix}", target) for suffix, target in _all_objects(inner, defs))
+
+
+def _variants(entry: Schema) -> list[Schema]:
+    """The forms that a value may have, if there are several."""
+    return [*entry.get("anyOf", ()), *entry.get("oneOf", ())]
 
 
 def _type(entry: Schema, defs: Schema) -> str:
@@ -72,28 +88,29 @@ def _type(entry: Schema, defs: Schema) -> str:
     if "$ref" in entry:
         target = defs[entry["$ref"].rpartition("/")[2]]
         return "mapping" if "properties" in target else _type(target, defs)
-    if "anyOf" in entry:
-        return " or ".join(dict.fromkeys(_type(variant, defs) for variant in entry["anyOf"]))
+    if _variants(entry):
+        return " or ".join(dict.fromkeys(_type(variant, defs) for variant in _variants(entry)))
     if "const" in entry or "enum" in entry:
-        return " or ".join(str(v) for v in entry.get("enum") or [entry["const"]])
-    if entry.get("type") == "array":
-        items = entry.get("items")
-        return f"list of {_type(items, defs)}" if isinstance(items, Mapping) else "list"
-    if entry.get("type") == "object":
-        values = entry.get("additionalProperties")
-        return f"mapping of {_type(values, defs)}" if isinstance(values, Mapping) else "mapping"
-    words = {"integer": "whole number", "string": "text", "boolean": "true or false", "null": "null"}
-    limits = [f"{sign}{entry[name]:g}" for name, sign in LIMITS if name in entry]
+        return " or ".join(map(str, entry.get("enum", (entry.get("const"),))))
+    if entry.get("type") in HOLDERS:
+        word, key = HOLDERS[entry["type"]]
+        inner = _type(entry[key], defs) if isinstance(entry.get(key), Mapping) else ""
+        return f"{word} of ({inner})" if " or " in inner else f"{word} of {inner}" if inner else word
+    return f"{WORDS.get(entry.get('type', ''), 'number')} {_limits(entry)}".strip()
+
+
+def _limits(entry: Schema) -> str:
+    limits = [f"{sign} {entry[name]}" for name, sign in LIMITS if name in entry]
     if "exclusiveMinimum" in entry:
         limits = [text for text in limits if not text.startswith(">=")]  # the stricter says it all
-    return " ".join([words.get(entry.get("type", ""), entry.get("type", "any")), ", ".join(limits)]).strip()
+    return ", ".join(limits)
 
 
 def _unit(entry: Schema) -> str:
     """The unit of the value, or of what is in it."""
     if "unit" in entry:
         return str(entry["unit"])
-    within = [*entry.get("anyOf", ()), entry.get("items"), entry.get("additionalProperties")]
+    within = [*_variants(entry), entry.get("items"), entry.get("additionalProperties")]
     return next((unit for part in within if isinstance(part, Mapping) and (unit := _unit(part))), "")
 
 
@@ -104,8 +121,13 @@ def _default(entry: Schema) -> str:
     return "" if isinstance(value, dict | list) and value else json.dumps(value, ensure_ascii=False)
 
 
-def _meaning(entry: Schema) -> str:
-    return " ".join(str(entry.get("description", "")).split())
+def _meaning(entry: Schema, defs: Schema) -> str:
+    """The key's own description, else the first line of what it holds."""
+    text = str(entry.get("description", ""))
+    if not text:
+        held = [defs[target].get("description", "") for _, target in _objects(entry, defs)]
+        text = held[0].partition("\n\n")[0] if len(held) == 1 else ""
+    return " ".join(text.split()).replace("None: ", "null: ")
 
 
 def as_markdown(title: str, about: str, rows: list[Row]) -> str:

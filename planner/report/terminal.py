@@ -8,7 +8,6 @@ leaves nothing behind.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TextIO
@@ -46,12 +45,9 @@ def show(page: Page, stream: TextIO, *, rows: int = ROWS) -> None:
     if not is_terminal(stream):
         stream.write(as_text(page))
         return
-    from rich.console import Console
-
     from planner.report.draw import print_rich
 
-    console = Console(file=stream, force_terminal=True, markup=False, emoji=False, highlight=False)
-    print_rich(page, console, rows, SEE_ALL)
+    print_rich(page, stream, rows, SEE_ALL)
 
 
 def progress_text(p: Progress) -> str:
@@ -62,27 +58,11 @@ def progress_text(p: Progress) -> str:
 
 @contextmanager
 def solving(limit_s: float, stream: TextIO) -> Iterator[OnProgress | None]:
-    """A progress bar over the time limit while a plan is made; None where nobody would see it.
-
-    Drawn when something is reported, by the caller's thread: engines run in child processes, and a process with threads
-    does not fork well.
-    """
+    """A progress bar over the time limit while a plan is made; None where nobody would see it."""
     if not is_terminal(stream):
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
+    from planner.report.draw import progress_bar
 
-    console = Console(file=stream, force_terminal=True, markup=False, emoji=False, highlight=False)
-    looks = (BarColumn(bar_width=20), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
-    began = time.monotonic()
-    with Bar(*looks, console=console, transient=True, auto_refresh=False) as bar:
-        task = bar.add_task("reading the problem", total=max(limit_s, 0.001))
-        bar.refresh()
-
-        def on_progress(p: Progress) -> None:
-            bar.update(task, completed=min(time.monotonic() - began, limit_s), description=progress_text(p))
-            bar.refresh()
-
-        yield on_progress
+    with progress_bar(limit_s, stream) as describe:
+        yield lambda progress: describe(progress_text(progress))

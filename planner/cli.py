@@ -1,0 +1,415 @@
+"""The command line: reads arguments, calls one function of the planner, shows the result.
+
+Everything for people goes through ``planner.report``; ``--json`` prints JSON on standard output and nothing else; messages go
+to standard error, one line each, with the exit code of their kind in ``planner.errors``. Modules that are slow to import are imported
+in the command that needs them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+
+from planner import __version__
+from planner.backends.whole import check_out, write_out
+from planner.edit import with_policy
+from planner.errors import InputError, PlannerError, PlanRejected
+from planner.model import Seconds, Snapshot
+from planner.policy import SOLVERS, Policy, PredictorSpec
+from planner.quantities import shown
+from planner.report.as_json import json_text
+from planner.report.terminal import show, solving
+from planner.report.units import plain
+
+if TYPE_CHECKING:
+    from planner.edit import Scenario
+    from planner.model import Noun
+    from planner.plan import Plan
+    from planner.report.page import Page
+
+app = typer.Typer(
+    help="Place batch jobs on shared GPUs: read the cluster and the queue, decide, check, explain, emit.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+imports = typer.Typer(help="Turn a public trace into a scenario.", rich_markup_mode=None)
+app.add_typer(imports, name="import")
+
+OUT = typer.Option(None, "--out", metavar="FILE", help="write to this file, whole or not at all")
+JSON = typer.Option(False, "--json", help="print JSON on standard output and nothing else")
+KEYS_ABOUT = (
+    "Made by `planner schema --table --out docs/keys.md`; a test keeps it true. A key without a default may be left out "
+    "unless it is required. Quantities may be written with a unit (`16 GiB`, `90 min`); without one, they count in the "
+    "unit of the table."
+)
+OUT_SCENARIO = typer.Option(
+    None, "--out", metavar="FILE", help="write to this file; JSON (faster to read) if it ends in .json"
+)
+AT = typer.Option(
+    None, "--at", metavar="SECONDS", help="what was there at this second of the trace [default: all of it]"
+)
+FROM = typer.Option(None, "--from", metavar="SNAPSHOT.json", help="read a snapshot instead of a scenario")
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context, version: bool = typer.Option(False, "--version", help="print the version and end")
+) -> None:
+    """Place batch jobs on shared GPUs: read the cluster and the queue, decide, check, explain, emit."""
+    if version:
+        print(f"planner {__version__}")
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command()
+def plan(
+    scenario: str = typer.Argument(None, metavar="[SCENARIO]", help="a scenario file, YAML or JSON"),
+    from_: str = FROM,
+    out: str = OUT,
+    json: bool = JSON,
+    solver: str = typer.Option(None, "--solver", metavar="NAME", help=f"one of {', '.join(SOLVERS)}"),
+    time_limit: str = typer.Option(
+        None, "--time-limit", metavar="S", help="seconds; 0 takes the greedy's plan"
+    ),
+    deterministic: bool = typer.Option(False, "--deterministic", help="the same answer in every run"),
+    seed: str = typer.Option(None, "--seed", metavar="N", help="seed of whatever is random"),
+) -> None:
+    """Plan one epoch: what starts where, what waits, and why."""
+    from planner.epoch import plan_epoch
+
+    check_out(out)
+    snapshot, policy, spec = planning_input(scenario, from_)
+    policy = overridden(policy, solver, time_limit, deterministic, seed)
+    with stop_on_sigterm() as stop, solving(policy.time_limit_s, sys.stderr) as on_progress:
+        made = plan_epoch(snapshot, policy, spec, on_progress=on_progress, stop=stop.is_set)
+    if out:
+        write_out(out, json_text(made))
+    if json:
+        print(json_text(made, without={"inputs"}))
+        return
+    from planner.report.plans import plan_page
+
+    show_page(plan_page(made))
+    if out:
+        say(f"plan written to {out}")
+
+
+@app.command()
+def explain(
+    plan_file: str = typer.Argument(..., metavar="PLAN.json"),
+    job: str = typer.Argument(..., metavar="JOB", help="the id of a job in the plan"),
+    json: bool = JSON,
+) -> None:
+    """Say why a job runs where it does, or why it waits and what would start it."""
+    raise NotImplementedError
+
+
+@app.command()
+def diff(
+    a: str = typer.Argument(..., metavar="A.json"),
+    b: str = typer.Argument(..., metavar="B.json"),
+    json: bool = JSON,
+) -> None:
+    """Compare two plans or two snapshots."""
+    from planner.plan import Plan
+    from planner.report.compare import difference_page, plans_differ, snapshots_differ
+
+    old, new = read_either(a), read_either(b)
+    if isinstance(old, Plan) and isinstance(new, Plan):
+        difference = plans_differ(old, new)
+    elif isinstance(old, Snapshot) and isinstance(new, Snapshot):
+        difference = snapshots_differ(old, new)
+    else:
+        raise InputError(b, "a plan and a snapshot do not compare", "two plans or two snapshots")
+    if json:
+        print(json_text(difference))
+    else:
+        show_page(difference_page(difference))
+
+
+@app.command()
+def apply(
+    plan_file: str = typer.Argument(..., metavar="PLAN.json"),
+    to: str = typer.Option(
+        None, "--to", metavar="STATE.json", help="the state to change [default: PLAN.state.json]"
+    ),
+    dry_run: bool = typer.Option(False, "--dry-run", help="say what would be done, change nothing"),
+    json: bool = JSON,
+) -> None:
+    """Carry out a plan on a state file, leaving out what no longer fits."""
+    from planner.backends.files import FileBackend
+    from planner.report.plans import left_out, receipt_page
+
+    made = read_plan(plan_file)
+    if made.inputs is None:
+        raise InputError(plan_file, "the plan has no inputs", "a plan written with --out")
+    check_plan(plan_file, made)
+    state = Path(to) if to else Path(plan_file).with_suffix(".state.json")
+    check_out(str(state))
+    receipt = FileBackend(state, out=state, start=made.inputs.snapshot).apply(made, dry_run=dry_run)
+    if json:
+        print(json_text(receipt))
+    else:
+        show_page(receipt_page(receipt))
+    if why := left_out(receipt):
+        say(f"warning: {why}")
+
+
+@app.command()
+def snapshot(
+    scenario: str = typer.Argument(None, metavar="[SCENARIO]", help="a scenario file, YAML or JSON"),
+    from_: str = FROM,
+    out: str = OUT,
+) -> None:
+    """Write the cluster and the queue as a snapshot."""
+    check_out(out)
+    state, _, _ = planning_input(scenario, from_)
+    emit(json_text(state), out)
+
+
+@app.command()
+def schema(
+    kind: str = typer.Argument("scenario", metavar="[scenario|plan|snapshot]"),
+    table: bool = typer.Option(False, "--table", help="a table of all keys instead of the JSON Schema"),
+    out: str = OUT,
+) -> None:
+    """Print the JSON Schema of a file, or a table of its keys."""
+    from json import dumps
+
+    from planner.plan import Plan
+    from planner.report.keys import as_aligned, as_markdown, json_schema, key_rows
+    from planner.scenario import ScenarioFile
+
+    models: dict[str, type[Noun]] = {"scenario": ScenarioFile, "plan": Plan, "snapshot": Snapshot}
+    if kind not in models:
+        raise InputError("schema", f"got {shown(kind)}", ", ".join(models))
+    check_out(out)
+    described = json_schema(models[kind])
+    if not table:
+        emit(dumps(described, indent=2), out)
+    elif out:
+        write_out(out, as_markdown(f"Keys of a {kind} file", KEYS_ABOUT, list(key_rows(described))))
+    else:
+        print(as_aligned(list(key_rows(described))), end="")
+
+
+@app.command()
+def generate(
+    jobs: str = typer.Option(..., "--jobs", metavar="N"),
+    gpus: str = typer.Option(..., "--gpus", metavar="M"),
+    seed: str = typer.Option("0", "--seed", metavar="S"),
+    out: str = OUT_SCENARIO,
+) -> None:
+    """Make up a cluster and a queue; the same arguments give the same scenario."""
+    from planner.generate import generate as made_up
+
+    emit_scenario(made_up(whole("--jobs", jobs), whole("--gpus", gpus), whole("--seed", seed)), out)
+
+
+@imports.callback(invoke_without_command=True)
+def imports_root(context: typer.Context) -> None:
+    """Turn a public trace into a scenario."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@imports.command("alibaba-openb")
+def import_alibaba_openb(
+    nodes: str = typer.Argument(..., metavar="NODES.csv"),
+    pods: str = typer.Argument(..., metavar="PODS.csv"),
+    at: str = AT,
+    out: str = OUT_SCENARIO,
+) -> None:
+    """Alibaba's cluster-trace-gpu-v2023: nodes, and pods with shares of GPUs."""
+    from planner.traces import alibaba_openb
+
+    emit_scenario(alibaba_openb(nodes, pods, at_s=moment(at)), out)
+
+
+@imports.command("philly")
+def import_philly(
+    jobs: str = typer.Argument(..., metavar="JOBS.csv"),
+    nodes: str = typer.Option(None, "--nodes", metavar="N", help="nodes of eight GPUs"),
+    at: str = AT,
+    out: str = OUT_SCENARIO,
+) -> None:
+    """Microsoft's Philly: jobs with GPUs, durations and virtual clusters."""
+    from planner.traces import PHILLY_NODES, philly
+
+    number = PHILLY_NODES if nodes is None else whole("--nodes", nodes)
+    emit_scenario(philly(jobs, nodes=number, at_s=moment(at)), out)
+
+
+def moment(at: str | None) -> float | None:
+    """A second of a trace, or None for the whole trace as one batch."""
+    return None if at is None else seconds("--at", at)
+
+
+def emit_scenario(scenario: Scenario, out: str | None) -> None:
+    """A scenario as YAML, or as JSON into a file that is called so."""
+    from planner.scenario import dump
+
+    check_out(out)
+    emit(dump(scenario, "json" if out and out.endswith(".json") else "yaml"), out)
+    for warning in scenario.snapshot.warnings:
+        say(f"warning: {warning}")
+
+
+def planning_input(scenario: str | None, from_: str | None) -> tuple[Snapshot, Policy, PredictorSpec]:
+    """What to plan: from a scenario with its policy, or from a snapshot with the default one."""
+    from planner.scenario import load, load_snapshot
+
+    if (scenario is None) == (from_ is None):
+        found = "neither is given" if scenario is None else "both are given"
+        raise InputError("SCENARIO or --from", found, "exactly one of them")
+    if scenario is not None:
+        read = load(Path(scenario))
+        return read.snapshot, read.policy, read.predictor
+    assert from_ is not None
+    if from_ in ("slurm", "kubernetes"):
+        raise InputError("--from", f"the {from_} back end does not exist yet", "a snapshot file")
+    return load_snapshot(Path(from_)), Policy(), PredictorSpec()
+
+
+def overridden(
+    policy: Policy, solver: str | None, time_limit: str | None, deterministic: bool, seed: str | None
+) -> Policy:
+    """The policy with what the command line says instead."""
+    change: dict[str, Any] = {}
+    if solver is not None:
+        if solver not in SOLVERS:
+            raise InputError("--solver", f"got {shown(solver)}", ", ".join(SOLVERS))
+        change["solver"] = solver
+    if time_limit is not None:
+        change["time_limit_s"] = seconds("--time-limit", time_limit)
+    if seed is not None:
+        change["seed"] = whole("--seed", seed)
+    if deterministic:
+        change["deterministic"] = True
+    return with_policy(policy, change)
+
+
+def seconds(name: str, text: str) -> float:
+    """An option that is a time, read as people write it in files."""
+    try:
+        return float(TypeAdapter(Seconds).validate_python(text))
+    except ValidationError:
+        raise InputError(name, f"got {shown(text)}", "seconds, 0 or more") from None
+
+
+def whole(name: str, text: str) -> int:
+    """An option that is a whole number."""
+    if not (text.isascii() and text.isdigit() and len(text) < 12):
+        raise InputError(name, f"got {shown(text)}", "a whole number, 0 or more")
+    return int(text)
+
+
+def read_plan(path: str) -> Plan:
+    """A plan file; InputError if it is not one."""
+    from planner.plan import Plan
+
+    value = read_either(path)
+    if not isinstance(value, Plan):
+        raise InputError(path, "a snapshot", "a plan (schema: planner.plan/1)")
+    return value
+
+
+def check_plan(path: str, made: Plan) -> None:
+    """PlanRejected if the plan breaks a rule in the snapshot that it was made for, whoever wrote it."""
+    from planner.validate import problems_of
+
+    assert made.inputs is not None
+    findings = problems_of(made, made.inputs.snapshot, made.inputs.forecast, made.inputs.policy)
+    if findings:
+        raise PlanRejected(f"{path}: the plan fails {len(findings)} checks: {findings[0]}")
+
+
+def read_either(path: str) -> Plan | Snapshot:
+    """A plan or a snapshot file; its ``schema`` tells which."""
+    from planner.plan import Plan
+    from planner.scenario import load_noun, load_snapshot
+    from planner.scenario.text import read_plain
+
+    raw = read_plain(Path(path))
+    name = raw.get("schema") if isinstance(raw, dict) else None
+    if name == Snapshot.model_fields["schema_"].default:
+        return load_snapshot(path)
+    if name == Plan.model_fields["schema_"].default:
+        return load_noun(path, Plan)
+    found = "is missing" if name is None else f"got {shown(name)}"
+    raise InputError(f"{path}: schema", found, "planner.plan/1 or planner.snapshot/1")
+
+
+def emit(text: str, out: str | None) -> None:
+    """A result to a file, or to standard output."""
+    if out:
+        write_out(out, text)
+    else:
+        print(text.removesuffix("\n"))
+
+
+def show_page(page: Page) -> None:
+    """Print a page on standard output."""
+    show(page, sys.stdout)
+
+
+def say(message: str) -> None:
+    """One line on standard error."""
+    print(f"planner: {plain(' '.join(message.split()))}", file=sys.stderr)
+
+
+@contextmanager
+def stop_on_sigterm() -> Iterator[threading.Event]:
+    """While a plan is made, SIGTERM asks for the best plan so far instead of ending the process."""
+    stop = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def run(args: list[str]) -> int:
+    """Run one command; every way it can end becomes an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a name in an old code page is shown as an escape
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = app(args=args, prog_name="planner", standalone_mode=False)
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):  # the reader has seen enough; typer turns that into an exit of its own
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except PlannerError as error:
+        say(str(error))
+        return error.exit_code
+    except typer.TyperException as error:
+        say(f"{error.format_message()} (planner --help tells more)")
+        return InputError.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except Exception as error:
+        if os.environ.get("PLANNER_DEBUG"):
+            raise
+        say(f"internal error: {type(error).__name__}: {error} (set PLANNER_DEBUG=1 for the traceback)")
+        return PlannerError.exit_code
+    if code == 130:
+        say("interrupted")
+    return code if isinstance(code, int) else 0
+
+
+def main() -> None:
+    """The console's entry point."""
+    sys.exit(run(sys.argv[1:]))
