@@ -13,6 +13,8 @@ from ortools.sat.python import cp_model
 
 from solvers.check import objective, violations
 from solvers.cpsat_model import Program
+from solvers.cpsat_rules import add_rules
+from solvers.cpsat_terms import add_terms
 from solvers.modes import tables
 from solvers.problem import Limits, Placed, Problem, Report, Solution, Status
 from solvers.workers import workers
@@ -42,7 +44,7 @@ class _Incumbents(cp_model.CpSolverSolutionCallback):
 def solve(problem: Problem, limits: Limits, hint: Placed | None, report: Report) -> Solution:
     """Solve the whole program, from ``hint`` if there is one."""
     began = time.monotonic()
-    program = Program(problem, tables(problem))
+    program = build(problem)
     program.hint(problem.base if hint is None else hint)
     fault = program.model.validate()
     if fault:
@@ -53,6 +55,14 @@ def solve(problem: Problem, limits: Limits, hint: Placed | None, report: Report)
     solver.best_bound_callback = lambda bound: report(None, None, _bound(program, bound))
     status = solver.solve(program.model, _Incumbents(program, report))
     return _solution(program, solver, status, time.monotonic() - began)
+
+
+def build(problem: Problem) -> Program:
+    """The whole program of a problem."""
+    program = Program(problem, tables(problem))
+    add_rules(program)
+    add_terms(program)
+    return program
 
 
 def _solver(limits: Limits, spent_s: float) -> cp_model.CpSolver:
@@ -81,9 +91,9 @@ def _solution(program: Program, solver: cp_model.CpSolver, status: object, wall_
         )
     if status == cp_model.MODEL_INVALID:
         return Solution(ENGINE, Status.FAILED, wall_s=wall_s, note="invalid model")
+    if status == cp_model.UNKNOWN:  # stopped so early, its bound may be a 0 that it never filled in
+        return Solution(ENGINE, Status.NO_ANSWER, wall_s=wall_s, note="stopped without a plan")
     bound = _bound(program, solver.best_objective_bound)
-    if status == cp_model.UNKNOWN:
-        return Solution(ENGINE, Status.NO_ANSWER, bound=bound, wall_s=wall_s, note="stopped without a plan")
     placed = program.placement(solver.value)
     broken = violations(problem, placed)
     if broken:

@@ -7,8 +7,6 @@ from problems import HOUR, job, make, node, random_problem
 
 from solvers import cpsat
 from solvers.check import Violation, objective, violations
-from solvers.cpsat_model import Program
-from solvers.modes import tables
 from solvers.problem import Limits, Status
 
 LIMITS = Limits(wall_s=60, deterministic=True)
@@ -18,15 +16,11 @@ def silent(placed, cost, bound):
     pass
 
 
-def program_of(problem):
-    return Program(problem, tables(problem))
-
-
 @pytest.mark.parametrize("seed", range(25))
 def test_the_hint_of_a_plan_is_that_plan_in_every_variable(seed):
     problem = tiny(seed)
     least, placed = optimum(problem)
-    program = program_of(problem)
+    program = cpsat.build(problem)
     for plan, cost in ((placed, least), (problem.base, objective(problem, problem.base).total)):
         program.hint(plan)
         solver = cp_model.CpSolver()
@@ -39,7 +33,7 @@ def test_the_hint_of_a_plan_is_that_plan_in_every_variable(seed):
 
 def test_a_second_hint_replaces_the_first():
     problem = tiny(1)
-    program = program_of(problem)
+    program = cpsat.build(problem)
     program.hint(problem.base)
     program.hint(optimum(problem)[1])
     hinted = list(program.model.proto.solution_hint.vars)
@@ -49,7 +43,7 @@ def test_a_second_hint_replaces_the_first():
 
 def test_the_objective_is_divided_by_what_its_costs_share():
     jobs = [job(wait_cost=6 * HOUR, unit_speed=4 * HOUR, speed_milli=500) for _ in range(2)]
-    assert program_of(make([node(1)], jobs)).divisor % HOUR == 0
+    assert cpsat.build(make([node(1)], jobs)).divisor % HOUR == 0
 
 
 def test_an_invalid_model_is_a_failure_with_the_reason():
@@ -60,7 +54,7 @@ def test_an_invalid_model_is_a_failure_with_the_reason():
 
 
 def test_a_claim_of_infeasible_is_an_anomaly():
-    program = program_of(tiny(0))
+    program = cpsat.build(tiny(0))
     program.model.add_bool_or([])
     solver = cp_model.CpSolver()
     found = cpsat._solution(program, solver, solver.solve(program.model), 0.0)
@@ -75,7 +69,7 @@ def test_a_plan_that_the_referee_refuses_is_rejected(monkeypatch):
 
 
 def test_a_cost_that_the_referee_does_not_find_is_an_anomaly():
-    program = program_of(tiny(0))
+    program = cpsat.build(tiny(0))
     program.constant += 1
     solver = cp_model.CpSolver()
     found = cpsat._solution(program, solver, solver.solve(program.model), 0.0)
