@@ -19,6 +19,7 @@ from solvers.problem import Attempt, Placed, Problem, Solution, Status
 
 log = logging.getLogger(__name__)
 
+LONGEST_NOTE = 200
 #: The status, without and with an incumbent, of an engine that was ended before it answered.
 _UNANSWERED = {
     End.CRASHED: (Status.FAILED, Status.FAILED),
@@ -87,6 +88,7 @@ class Record:
 
     def take(self, claim: Solution, wall_s: float) -> None:
         """Judge what an engine says, and use what stands."""
+        claim = replace(claim, note=_line(claim.note))
         objective, fault = (None, "") if claim.placed is None else self.verify(claim.placed)
         lie = self._contradiction(claim, objective, fault)
         attempt = Attempt(claim.engine, claim.status, objective, claim.bound, wall_s, claim.note)
@@ -198,6 +200,12 @@ def summary(attempts: Iterable[Attempt], asked_for: Iterable[str] = ()) -> str:
         for a in attempts
         if a.status in worth or (a.status is Status.SKIPPED and a.engine in asked)
     )
+
+
+def _line(text: str) -> str:
+    """One line that can be read; solvers have been seen to answer with a whole model."""
+    words = " ".join(text.split())
+    return words if len(words) <= LONGEST_NOTE else f"{words[:LONGEST_NOTE]}…"
 
 
 def _joined(*notes: str) -> str:

@@ -1,12 +1,16 @@
-"""Fixtures that every test may use: where the scenarios and the public data set lie."""
+"""Fixtures that every test may use: every engine, golden files, the scenarios, the public data set."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from solvers import Limits, Problem, Solution, check, engines
+
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
+#: Every engine; a new one is tested by adding it to solvers.engines.
+SOLVERS = tuple(engines.ENGINES)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,6 +31,21 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return compare
+
+
+@pytest.fixture(params=SOLVERS)
+def solve(request: pytest.FixtureRequest) -> Callable[[Problem], Solution]:
+    """Solve by each engine alone, without the greedy's plan to hide behind; what it finds must be verified."""
+    engine, limits = engines.load(request.param), Limits(wall_s=5.0, deterministic=True, workers=1)
+
+    def solve(problem: Problem) -> Solution:
+        found = engine(problem, limits, None, lambda placed, objective, bound: None)
+        assert found.placed is not None, f"{request.param}: {found.status}: {found.note}"
+        assert check.violations(problem, found.placed) == ()
+        assert found.objective == check.objective(problem, found.placed).total
+        return found
+
+    return solve
 
 
 @pytest.fixture(scope="session")

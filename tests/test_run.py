@@ -309,6 +309,12 @@ def test_an_invalid_model_leaves_the_greedys_plan_and_a_message(two, put):
     assert "fake failed: MODEL_INVALID: a coefficient is too large" in found.note
 
 
+def test_a_note_is_one_line_that_can_be_read(two, put):
+    put("fake", says(status=Status.FAILED, note="too large:\n" + 1000 * "coefficient\n"))
+    note = solvers.solve(two, AMPLE, engine="fake").note
+    assert note.startswith("fake failed: too large: coefficient") and "\n" not in note and len(note) < 250
+
+
 def test_a_child_cannot_speak_on_standard_output(two, put, capfd):
     def talks(problem, limits, hint, report):
         os.write(1, b"Welcome to the solver\n")
