@@ -24,24 +24,24 @@ class Arrivals(Noun):
     trace: Name | None = Field(None, description="kind of trace: philly, alibaba-openb, ...")
     path: Name | None = Field(None, description="the trace's file, beside the scenario")
     jobs: Count | None = Field(None, description="take so many")
-    seed: Count = 0
+    seed: Count = Field(0, description="of the choice of jobs")
 
 
 class AddNodes(Noun):
     """Nodes to add in a variant."""
 
     like: Name = Field(description="name of a node that is there")
-    count: Annotated[Count, Field(ge=1, le=10_000)] = 1
+    count: Annotated[Count, Field(ge=1, le=10_000)] = Field(1, description="how many")
 
 
 class Variant(Noun):
     """What one variant of a scenario changes."""
 
-    name: Name
+    name: Name = Field(description="what it is called")
     add_nodes: tuple[AddNodes, ...] = ()
-    remove_nodes: Names = ()
-    drain_nodes: Names = ()
-    remove_jobs: Names = ()
+    remove_nodes: Names = Field((), description="nodes that are gone")
+    drain_nodes: Names = Field((), description="nodes that take no new jobs")
+    remove_jobs: Names = Field((), description="jobs that are gone")
     policy: dict[str, Any] = Field(default_factory=dict, description="policy keys that differ")
 
 

@@ -97,12 +97,12 @@ class Host(Noun):
     cpus: Cpus | None = Field(None, description="None: the host's cores are not counted")
     host_memory_mib: Mib | None = Field(None, description="None: the host's memory is not counted")
     links: tuple[tuple[Count, ...], ...] = Field((), description="NVLink groups, by GPU index")
-    labels: dict[str, str] = Field(default_factory=dict)
-    schedulable: Flag = True
+    labels: dict[str, str] = Field(default_factory=dict, description="what jobs may ask for with node_labels")
+    schedulable: Flag = Field(True, description="false: it takes no new jobs")
     max_tenants: Annotated[Count, Field(ge=1)] | None = Field(
         None, description="jobs a GPU; None: the policy's"
     )
-    sharing: Literal["time-slice", "mps"] = "time-slice"
+    sharing: Literal["time-slice", "mps"] = Field("time-slice", description="how tenants of a GPU share it")
     isolation: Literal["none", "memory"] = Field(
         "none", description="memory: each tenant is held to its request"
     )
@@ -163,8 +163,8 @@ class Cluster(Noun):
 class Throttle(Noun):
     """A limit on how many jobs of a group (an array, say) run at once."""
 
-    group: Name
-    max_running: Count
+    group: Name = Field(description="name that the jobs of a group have in common")
+    max_running: Count = Field(description="jobs of the group that may run at once")
 
 
 class Job(Noun):
@@ -173,24 +173,30 @@ class Job(Noun):
     GPU memory and utilisation are per GPU; ``cpus`` and ``host_memory_mib`` are for the whole job.
     """
 
-    id: Name
-    gpus: Annotated[Count, Field(le=100_000)] = 1
+    id: Name = Field(description="its name, unique")
+    gpus: Annotated[Count, Field(le=100_000)] = Field(
+        1, description="GPUs it needs, all or none; 0: cores and memory of one node"
+    )
     gpu_memory_mib: Mib | None = Field(None, description="per GPU; unknown: runs only alone on whole GPUs")
     gpu_utilisation_pct: Percent | None = Field(None, description="per GPU, when alone")
     gpu_share_milli: Milli | None = Field(None, description="declared share of each GPU's memory and compute")
     duration_s: Seconds | None = Field(None, description="alone, on the fastest allowed GPU model")
     profile: Name | None = Field(None, description="kind of work; the key of interference and speed tables")
-    cpus: Cpus = 0
-    host_memory_mib: Mib = 0
-    priority: Annotated[Number, Field(ge=1, le=100)] = 1
-    queue: Name | None = None
-    user: Name | None = None
-    account: Name | None = None
-    submitted_s: Clock | None = None
-    started_s: Clock | None = None
+    cpus: Cpus = Field(0, description="for the whole job, split over its nodes by GPUs")
+    host_memory_mib: Mib = Field(0, description="for the whole job, split over its nodes by GPUs")
+    priority: Annotated[Number, Field(ge=1, le=100)] = Field(1, description="weight of all its costs")
+    queue: Name | None = Field(None, description="what quotas may count by")
+    user: Name | None = Field(None, description="what quotas and share_across may go by")
+    account: Name | None = Field(None, description="what quotas and share_across may go by")
+    submitted_s: Clock | None = Field(None, description="since when it waits")
+    started_s: Clock | None = Field(None, description="since when it runs")
     progress: Ratio | None = Field(None, description="share of the work that is done")
-    time_limit_s: Seconds | None = None
-    gpus_per_node: Annotated[Count, Field(ge=1)] | None = None
+    time_limit_s: Seconds | None = Field(
+        None, description="it would be ended after so long; sharing never makes it miss that"
+    )
+    gpus_per_node: Annotated[Count, Field(ge=1)] | None = Field(
+        None, description="exactly so many on each of its nodes"
+    )
     max_nodes: Annotated[Count, Field(ge=1)] | None = Field(
         None, description="default: as few as the largest allowed node makes possible"
     )
@@ -201,13 +207,13 @@ class Job(Noun):
     max_slowdown: Annotated[Number, Field(ge=1)] | None = Field(None, description="tighter than the policy's")
     never_with: Names = Field((), description="job ids or profiles that may not share a GPU with it")
     running_on: Names = Field((), description="GPU ids (node/index); a node name for a job without GPUs")
-    movable: Flag = False
-    preemptible: Flag = False
+    movable: Flag = Field(False, description="when it runs: a plan may move it")
+    preemptible: Flag = Field(False, description="when it runs: a plan may stop it")
     checkpoint_s: Seconds | None = Field(None, description="to write a checkpoint before a move")
     restart_s: Seconds | None = Field(None, description="to start again after a move")
-    state: Literal["ready", "held"] = "ready"
-    depends_on: Names = ()
-    licences: dict[str, Count] = Field(default_factory=dict)
+    state: Literal["ready", "held"] = Field("ready", description="held: it does not start")
+    depends_on: Names = Field((), description="jobs that must have ended")
+    licences: dict[str, Count] = Field(default_factory=dict, description="licences it takes, by name")
     throttle: Throttle | None = None
 
     @property
@@ -247,23 +253,23 @@ class Placement(Noun):
 class Reserved(Noun):
     """A job that GPUs are kept for."""
 
-    job_id: Name
-    gpu_ids: tuple[Name, ...]
-    from_s: Clock
+    job_id: Name = Field(description="the job that waits")
+    gpu_ids: tuple[Name, ...] = Field(description="what is kept for it")
+    from_s: Clock = Field(description="from when")
 
 
 class Until(Noun):
     """Something that holds for a job or node until a time."""
 
-    name: Name
-    until_s: Clock
-    why: str = ""
+    name: Name = Field(description="the job or node")
+    until_s: Clock = Field(description="until when")
+    why: str = Field("", description="for people")
 
 
 class Carryover(Noun):
     """What one epoch remembers of the last ones; filled from the journal or the simulator."""
 
-    version: Literal[1] = 1
+    version: Literal[1] = Field(1, description="of this part of the file")
     reservations: tuple[Reserved, ...] = ()
     cooldowns: tuple[Until, ...] = Field((), description="jobs that may not be moved again before a time")
     quarantines: tuple[Until, ...] = Field((), description="nodes that take no new jobs before a time")
@@ -274,7 +280,7 @@ class Carryover(Noun):
     evicted_for: dict[str, str] = Field(
         default_factory=dict, description="job id -> the job it made room for"
     )
-    last_plan: Name | None = None
+    last_plan: Name | None = Field(None, description="id of the plan that was applied last")
 
 
 class Snapshot(Noun):

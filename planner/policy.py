@@ -18,22 +18,22 @@ SolverName = Literal["auto", "greedy", "search", "cp-sat", "mip", "cbc", "highs"
 class Weights(Noun):
     """A factor on each term of the objective; 1 leaves a term in GPU-seconds of lost progress."""
 
-    interference: Weight = 1
-    speed: Weight = 1
-    locality: Weight = 1
-    waiting: Weight = 1
-    makespan: Weight = 0.5
-    moves: Weight = 1
-    fragmentation: Weight = 1
+    interference: Weight = Field(1, description="lost to neighbours on a GPU")
+    speed: Weight = Field(1, description="lost on a slower GPU model")
+    locality: Weight = Field(1, description="lost to slow links within a gang")
+    waiting: Weight = Field(1, description="lost by jobs that do not run")
+    makespan: Weight = Field(0.5, description="the latest end over all jobs")
+    moves: Weight = Field(1, description="lost to checkpoints and restarts")
+    fragmentation: Weight = Field(1, description="GPUs opened and nodes left partly used")
 
 
 class Quota(Noun):
     """At most so many GPUs for the jobs of one queue, user or account."""
 
-    queue: Name | None = None
-    user: Name | None = None
-    account: Name | None = None
-    gpus: Annotated[Number, Field(ge=0)]
+    queue: Name | None = Field(None, description="whose jobs count")
+    user: Name | None = Field(None, description="whose jobs count")
+    account: Name | None = Field(None, description="whose jobs count")
+    gpus: Annotated[Number, Field(ge=0)] = Field(description="the most that may run; shares count as parts")
 
     @model_validator(mode="after")
     def _names_one_owner(self) -> Self:
@@ -77,7 +77,7 @@ class Policy(Noun):
         21600, description="waiting so long doubles a job's waiting cost"
     )
     max_wait_s: Seconds | None = Field(None, description="jobs that waited longer get the reservations first")
-    max_reservations: Count = 1
+    max_reservations: Count = Field(1, description="waiting jobs that GPUs may be kept for")
     max_moves: Count = Field(0, description="running jobs that one plan may move or preempt")
     checkpoint_s: Seconds = Field(60, description="for jobs that do not say")
     restart_s: Seconds = Field(60, description="for jobs that do not say")
@@ -94,12 +94,14 @@ class Policy(Noun):
     cpu_only_gpus: Annotated[Number, Field(gt=0, le=100)] = Field(
         0.1, description="GPUs that a job without GPUs counts as in costs"
     )
-    interference_types: Annotated[Count, Field(ge=1, le=512)] = 64
-    quotas: tuple[Quota, ...] = ()
-    solver: SolverName = "auto"
-    time_limit_s: Seconds = 10
-    deterministic: Flag = False
-    seed: Count = 0
+    interference_types: Annotated[Count, Field(ge=1, le=512)] = Field(
+        64, description="kinds of work that the solver tells apart"
+    )
+    quotas: tuple[Quota, ...] = Field((), description="limits on owners")
+    solver: SolverName = Field("auto", description="which engine; auto: all that are worth it")
+    time_limit_s: Seconds = Field(10, description="for the whole solve; 0: the greedy's plan")
+    deterministic: Flag = Field(False, description="the same answer in every run")
+    seed: Count = Field(0, description="of whatever is random")
     weights: Weights = Weights()
 
     @model_validator(mode="after")
@@ -112,10 +114,12 @@ class Policy(Noun):
 class TableRow(Noun):
     """One measured slowdown: ``profile`` (the victim) beside ``beside``; None: they must not share."""
 
-    gpu_model: GpuModel
-    profile: Name
-    beside: Name
-    slowdown: Annotated[Number, Field(ge=1)] | None
+    gpu_model: GpuModel = Field(description="on which GPU")
+    profile: Name = Field(description="the job that is slowed down")
+    beside: Name = Field(description="its neighbour")
+    slowdown: Annotated[Number, Field(ge=1)] | None = Field(
+        description="run time beside it over run time alone; null: must not share"
+    )
 
 
 class InterferenceSpec(Noun):
@@ -125,10 +129,12 @@ class InterferenceSpec(Noun):
     linear in the excess. ``table``: measured pairs, ``utilisation`` for pairs that are not in it.
     """
 
-    kind: Literal["utilisation", "table"] = "utilisation"
+    kind: Literal["utilisation", "table"] = Field("utilisation", description="which model")
     path: str | None = Field(None, description="CSV with gpu_model, profile, beside, slowdown (kind table)")
     rows: tuple[TableRow, ...] = Field((), description="the table itself; read from path")
-    threshold_pct: Annotated[Number, Field(ge=0, le=1000)] = 100
+    threshold_pct: Annotated[Number, Field(ge=0, le=1000)] = Field(
+        100, description="summed GPU utilisation from which tenants slow each other"
+    )
     slope: Annotated[Number, Field(ge=0, le=100)] = Field(
         1.0, description="slowdown gained per 100 points of excess"
     )
@@ -138,9 +144,9 @@ class InterferenceSpec(Noun):
 class Links(Noun):
     """Run time factor of a gang by the slowest link between its GPUs."""
 
-    nvlink: Factor = 1.0
-    pcie: Factor = 1.05
-    network: Factor = 1.2
+    nvlink: Factor = Field(1.0, description="all its GPUs are in one NVLink group")
+    pcie: Factor = Field(1.05, description="its GPUs are on one node")
+    network: Factor = Field(1.2, description="its GPUs are on several nodes")
 
     @model_validator(mode="after")
     def _slower_links_cost_more(self) -> Self:

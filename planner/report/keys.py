@@ -41,7 +41,12 @@ def _standard(value: Any) -> Any:
 
 def key_rows(schema: Schema, prefix: str = "") -> Iterator[Row]:
     """One row a key: an object's key is followed by the keys inside it, a list's by those of one item."""
-    yield from _rows(schema, schema.get("$defs", {}), prefix, ())
+    rows = _rows(schema, schema.get("$defs", {}), prefix, ())
+    seen: set[str] = set()
+    for row in rows:
+        if row[0] not in seen:  # forms of one value may have keys in common
+            seen.add(row[0])
+            yield row
 
 
 def _rows(schema: Schema, defs: Schema, prefix: str, inside: tuple[str, ...]) -> Iterator[Row]:

@@ -78,8 +78,8 @@ Partitions = Annotated[
 class GpuSpec(Noun):
     """GPUs of one model."""
 
-    model: GpuModel
-    count: Annotated[Count, Field(ge=1, le=GPUS_PER_NODE_LIMIT)] = 1
+    model: GpuModel = Field(description="under any of its names")
+    count: Annotated[Count, Field(ge=1, le=GPUS_PER_NODE_LIMIT)] = Field(1, description="cards on the node")
     memory_mib: Mib | None = Field(None, description="default: what is known of the model; null: unknown")
 
 
@@ -162,12 +162,12 @@ class ScenarioFile(Noun):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True)
 
-    schema_: Literal["planner.scenario/1"] = Field(alias="schema")
+    schema_: Literal["planner.scenario/1"] = Field(alias="schema", description="which kind of file this is")
     name: Name | None = Field(None, description="default: the file's name")
     about: str = Field("", description="what it shows")
     now_s: Clock = Field(0, description="the time, on the clock of every time in the file")
     cluster: ClusterSpec = ClusterSpec()
-    jobs: Jobs = ()
+    jobs: Jobs = Field((), description="a list of jobs, or {path: jobs.csv}")
     policy: Policy = Policy()
     predictor: PredictorSpec = PredictorSpec()
     arrivals: Arrivals | None = None
