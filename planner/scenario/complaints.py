@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, RootModel, ValidationError
+from pydantic import BaseModel, RootModel, Tag, ValidationError
 
 from planner.errors import InputError
 from planner.quantities import shown
@@ -104,24 +104,25 @@ def _from_message(message: str) -> str:
 
 def keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
     """The keys that may stand at a place in a model."""
-    here = set(_models_in(model))
+    here = set(_models_in(model, loc))
     for part in loc:
         inner: set[type[BaseModel]] = set()
         for candidate in here:
             for name, field in candidate.model_fields.items():
                 if part in (name, field.alias):
-                    inner |= set(_models_in(field.annotation)) | {
-                        m for extra in field.metadata for m in _models_in(extra)
-                    }
+                    inner |= set(_models_in(field.annotation, loc))
         here = inner or here
     return sorted({field.alias or name for m in here for name, field in m.model_fields.items()})
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that an annotation names, at any depth."""
+def _models_in(annotation: Any, loc: Loc) -> Iterator[type[BaseModel]]:
+    """The models that an annotation names, at any depth, but for a table where a list stands and the reverse."""
+    tags = {m.tag for m in getattr(annotation, "__metadata__", ()) if isinstance(m, Tag)}
+    if tags & {"<file>", "<list>"} and not tags & set(loc):
+        return
     if isinstance(annotation, type) and issubclass(annotation, RootModel):
-        yield from _models_in(annotation.model_fields["root"].annotation)
+        yield from _models_in(annotation.model_fields["root"].annotation, loc)
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):
-        yield from _models_in(argument)
+        yield from _models_in(argument, loc)

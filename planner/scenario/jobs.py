@@ -108,8 +108,10 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         raise InputError(str(path), "no such file") from None
     except (pa.ArrowException, OSError, ValueError) as error:
-        reason = str(error).split(". ", 1)[0].splitlines()[0] if str(error) else "unreadable"
-        raise InputError(str(path), f"not Parquet: {reason[:120]}", "a Parquet file") from None
+        reason = str(error).partition(". ")[0].rpartition("': ")[2]
+        raise InputError(
+            str(path), f"not Parquet: {reason[:120] or 'unreadable'}", "a Parquet file"
+        ) from None
     if "id" not in columns:
         raise InputError(str(path), "no column id", "the columns id, ...")
     for name in columns:

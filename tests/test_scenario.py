@@ -1,0 +1,571 @@
+"""Scenario and snapshot files: what they mean, what each wrong one is told, and that they come back as written."""
+
+import json
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from builders import gpu, job, node, policy, snapshot
+
+from planner import scenario
+from planner.edit import Arrivals, Scenario, Variant
+from planner.errors import InputError
+from planner.model import Carryover, Cluster, Gpu, Job, Node, Snapshot, Until
+from planner.plan import Plan
+from planner.policy import InterferenceSpec, PredictorSpec, TableRow, Weights
+
+BASE = """\
+schema: planner.scenario/1
+name: small
+about: Two nodes and two jobs.
+now_s: 0
+cluster:
+  nodes:
+    - name: a[0-1]
+      gpus: {model: NVIDIA A100-SXM4-40GB, count: 2}
+      cpus: 64
+      links: [[0, 1]]
+      labels: {rack: r1}
+jobs:
+  - {id: first, gpu_memory_mib: 12Gi, duration_s: 2h, profile: bert/64}
+  - {id: second, gpus: 1, running_on: a0/1, count: 1}
+policy: {epoch_s: 300, weights: {waiting: 2}}
+predictor: {interference: {kind: utilisation}}
+variants:
+  - {name: bigger, add_nodes: [{like: a0, count: 2}]}
+  - {name: alone, policy: {max_tenants: 1}}
+"""
+KEYS = ", ".join(sorted([*Job.model_fields, "count"]))
+HEAD = "schema: planner.scenario/1\n"
+SECONDS = "seconds (90), or 90s, 15m, 2h, 1d, 4:00 (minutes:seconds), 2-12:30 (days-hours:minutes)"
+MEMORY = "whole MiB (40960) or a size such as 40Gi, 40GiB, 81920Mi, 80G (10^9 bytes)"
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Write a scenario and the files beside it, and load it."""
+
+    def write(text, name="s.yaml", **beside):
+        for other, content in beside.items():
+            (tmp_path / other.replace("__", ".")).write_text(content)
+        path = tmp_path / name
+        path.write_bytes(text) if isinstance(text, bytes) else path.write_text(text)
+        return scenario.load(path)
+
+    return write
+
+
+@pytest.fixture
+def refusal(load, tmp_path):
+    """The one line that a wrong scenario is told, with files named from its folder."""
+
+    def told(text, name="s.yaml", **beside):
+        with pytest.raises(InputError) as caught:
+            load(text, name, **beside)
+        line = str(caught.value)
+        assert "\n" not in line and caught.value.exit_code == 2
+        return line.replace(f"{tmp_path}{os.sep}", "")
+
+    return told
+
+
+def cluster(text, load):
+    """The nodes of a scenario with this cluster."""
+    return load(f"{HEAD}cluster: {{nodes: [{text}]}}").snapshot.cluster.nodes
+
+
+# What a file means
+
+
+def test_a_scenario_says_briefly_what_the_model_says_in_full(load):
+    def a(name):
+        gpus = tuple(Gpu(node=name, slot=str(i), model="a100-40gb", memory_mib=40960) for i in range(2))
+        return Node(name=name, gpus=gpus, cpus=64, links=((0, 1),), labels={"rack": "r1"})
+
+    assert load(BASE) == Scenario(
+        snapshot=Snapshot(
+            name="small",
+            about="Two nodes and two jobs.",
+            cluster=Cluster(nodes=(a("a0"), a("a1"))),
+            jobs=(
+                Job(id="first", gpu_memory_mib=12288, duration_s=7200, profile="bert/64"),
+                Job(id="second-0", running_on=("a0/1",)),
+            ),
+        ),
+        policy=policy(weights=Weights(waiting=2)),
+        variants=(
+            Variant(name="bigger", add_nodes=[{"like": "a0", "count": 2}]),
+            Variant(name="alone", policy={"max_tenants": 1}),
+        ),
+    )
+
+
+def test_json_says_the_same(load):
+    import yaml
+
+    assert load(json.dumps(yaml.safe_load(BASE)), "s.json") == load(BASE)
+    assert load(json.dumps(yaml.safe_load(BASE)), "s.yaml") == load(BASE)
+
+
+def test_a_file_without_a_name_is_called_after_itself(load):
+    assert load(HEAD, "burst.yaml").name == "burst"
+
+
+def test_no_jobs_and_no_cluster_are_a_scenario(load):
+    assert load(HEAD + "jobs:\ncluster:\n").snapshot.jobs == ()
+
+
+def test_yaml_words_are_those_of_yaml_1_2(load):
+    jobs = load(
+        HEAD + "jobs: [{id: 0012, queue: no, duration_s: 4:00, user: 2024-01-01, gpus: 1e0}]"
+    ).snapshot.jobs
+    assert jobs == (Job(id="0012", queue="no", duration_s=240, user="2024-01-01", gpus=1),)
+
+
+def test_copies_are_numbered(load):
+    assert [j.id for j in load(HEAD + "jobs: [{id: a, count: 3}, {id: b}]").snapshot.jobs] == [
+        "a-0",
+        "a-1",
+        "a-2",
+        "b",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "memory"),
+    [
+        ("{model: a100-40gb}", 40960),  # well known
+        ("{model: a100-40gb, memory_mib: 40536}", 40536),
+        ("{model: a100-40gb, memory_mib: null}", None),  # the device does not say: never a guess
+        ("{model: g2}", None),
+    ],
+)
+def test_gpu_memory_is_what_is_said_else_what_is_known(load, said, memory):
+    assert cluster(f"{{name: n, gpus: {said}}}", load)[0].gpus[0].memory_mib == memory
+
+
+def test_cards_of_one_node_may_differ(load):
+    (n,) = cluster(
+        "{name: n, gpus: [{model: x, memory_mib: 16Gi}, {model: x, memory_mib: 24Gi, count: 2}]}", load
+    )
+    assert [(g.id, g.memory_mib) for g in n.gpus] == [("n/0", 16384), ("n/1", 24576), ("n/2", 24576)]
+
+
+def test_a_mig_card_is_offered_as_its_instances_only(load):
+    (n,) = cluster(
+        "{name: n, gpus: {model: a100-40gb, count: 2}, partition: [{mig: {3g.20gb: 1, 1g.5gb: 2}}, whole]}",
+        load,
+    )
+    assert [(g.slot, g.model, g.memory_mib) for g in n.gpus] == [
+        ("0:3g.20gb:0", "a100-40gb:3g.20gb", 19456),
+        ("0:1g.5gb:0", "a100-40gb:1g.5gb", 4864),
+        ("0:1g.5gb:1", "a100-40gb:1g.5gb", 4864),
+        ("1", "a100-40gb", 40960),
+    ]
+
+
+def test_the_state_of_each_gpu_is_said_by_index(load):
+    (n,) = cluster(
+        "{name: n, gpus: {model: t4, count: 3}, unhealthy: [2], unmanaged_gpu_memory_mib: {1: 5Gi, 0: null},"
+        " partition: {shards: 4}, uuids: [GPU-a, null, GPU-c]}",
+        load,
+    )
+    assert [(g.healthy, g.unmanaged_memory_mib, g.shards, g.uuid) for g in n.gpus] == [
+        (True, None, 4, "GPU-a"),
+        (True, 5120, 4, None),
+        (False, 0, 4, "GPU-c"),
+    ]
+
+
+def test_one_figure_of_unmanaged_memory_is_for_every_gpu(load):
+    (n,) = cluster("{name: n, gpus: {model: t4, count: 2}, unmanaged_gpu_memory_mib: 100}", load)
+    assert [g.unmanaged_memory_mib for g in n.gpus] == [100, 100]
+
+
+# Files beside it
+
+ROWS = [
+    {"id": "a", "gpus": 2, "gpu_memory_mib": 12000, "duration_s": 60.5, "shareable": False, "gpu_models": ["t4", "v100"]},
+    {"id": "0007", "gpus": None, "gpu_memory_mib": None, "duration_s": None, "shareable": None, "gpu_models": None},
+]  # fmt: skip
+JOBS = (
+    Job(id="a", gpus=2, gpu_memory_mib=12000, duration_s=60.5, shareable=False, gpu_models=("t4", "v100")),
+    Job(id="0007"),
+)
+
+
+def test_jobs_come_from_a_csv_file(load):
+    table = (
+        "id,gpus,gpu_memory_mib,duration_s,shareable,gpu_models\na,2,12000,60.5,false,t4;v100\n0007,,,,,\n\n"
+    )
+    assert load(HEAD + "jobs: {path: j.csv}", j__csv=table).snapshot.jobs == JOBS
+
+
+def test_a_csv_cell_may_hold_a_quantity_or_a_mapping(load):
+    table = 'id,cpus,time_limit_s,count,node_labels\na,1500m,2h,2,"{""rack"": ""r1""}"\n'
+    jobs = load(HEAD + "jobs: {path: j.csv}", j__csv=table).snapshot.jobs
+    one = {"cpus": 1.5, "time_limit_s": 7200, "node_labels": {"rack": "r1"}}
+    assert jobs == (Job(id="a-0", **one), Job(id="a-1", **one))
+
+
+def test_jobs_come_from_a_parquet_file(load, tmp_path):
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "j.parquet")
+    assert load(HEAD + "jobs: {path: j.parquet}").snapshot.jobs == JOBS
+
+
+def test_a_parquet_nan_is_a_blank(load, tmp_path):
+    pq.write_table(pa.table({"id": ["a"], "gpu_memory_mib": [float("nan")]}), tmp_path / "j.parquet")
+    assert load(HEAD + "jobs: {path: j.parquet}").snapshot.jobs == (Job(id="a"),)
+
+
+def test_jobs_come_from_a_json_file(load):
+    rows = [{k: v for k, v in row.items() if v is not None} for row in ROWS]
+    assert load(HEAD + "jobs: {path: j.json}", j__json=json.dumps(rows)).snapshot.jobs == JOBS
+
+
+def test_an_interference_table_is_read_beside_the_scenario(load):
+    table = "gpu_model,profile,beside,slowdown\nV100M32,a,b,1.25\nv100-32gb,b,a,\n"
+    found = load(HEAD + "predictor: {interference: {kind: table, path: t.csv}}", t__csv=table)
+    assert found.predictor.interference.rows == (
+        TableRow(gpu_model="v100-32gb", profile="a", beside="b", slowdown=1.25),
+        TableRow(gpu_model="v100-32gb", profile="b", beside="a", slowdown=None),
+    )
+
+
+# What a wrong file is told
+
+
+@pytest.mark.parametrize(
+    ("found", "instead", "line"),
+    [
+        ("gpu_memory_mib", "gpu_mem", "s.yaml: jobs[0]: unknown key 'gpu_mem'; did you mean gpu_memory_mib?"),
+        ("policy", "polcy", "s.yaml: unknown key 'polcy'; did you mean policy?"),
+        ("epoch_s", "epochs", "s.yaml: policy: unknown key 'epochs'; did you mean epoch_s?"),
+        ("model: NV", "modle: NV", "s.yaml: cluster.nodes[0].gpus: unknown key 'modle'; did you mean model? (and 1 more)"),
+        ("max_tenants", "max_tenant", "s.yaml: variants[1].policy: unknown key 'max_tenant'; did you mean max_tenants?"),
+        ("{waiting", "{wait", "s.yaml: policy.weights: unknown key 'wait'; did you mean waiting?"),
+        ("12Gi", "8k", f"s.yaml: jobs[0].gpu_memory_mib: got '8k'; accepted: {MEMORY}"),
+        ("12Gi", "-1", f"s.yaml: jobs[0].gpu_memory_mib: got -1; accepted: {MEMORY}, not negative"),
+        ("12Gi", ".nan", f"s.yaml: jobs[0].gpu_memory_mib: got nan; accepted: {MEMORY}"),
+        ("2h", "soon", f"s.yaml: jobs[0].duration_s: got 'soon'; accepted: {SECONDS}"),
+        ("300", "-300", f"s.yaml: policy.epoch_s: got -300; accepted: {SECONDS}, not negative"),
+        ("epoch_s: 300", "time_limit_s: -1", f"s.yaml: policy.time_limit_s: got -1; accepted: {SECONDS}, not negative"),
+        ("epoch_s: 300", "epoch_s: 0", "s.yaml: policy.epoch_s: got 0; accepted: > 0"),
+        ("epoch_s: 300", "solver: cplex", "s.yaml: policy.solver: got 'cplex'; accepted: auto, greedy, search, cp-sat, mip, cbc, highs or patterns"),
+        ("epoch_s: 300", "horizon_s: 60", "s.yaml: policy: horizon_s: 60 is shorter than epoch_s: 300"),
+        ("gpus: 1", "gpus: four", "s.yaml: jobs[1].gpus: got 'four'; accepted: a whole number, 0 or more"),
+        ("gpus: 1", "gpus: true", "s.yaml: jobs[1].gpus: got true; accepted: a whole number, 0 or more"),
+        ("gpus: 1", "shareable: yes", "s.yaml: jobs[1].shareable: got 'yes'; accepted: true or false"),
+        ("gpus: 1", "priority: 101", "s.yaml: jobs[1].priority: got 101; accepted: <= 100"),
+        ("gpus: 1", "gpus: 2", "s.yaml: jobs[1]: running_on names 1 places, but the job has gpus: 2"),
+        ("gpus: 1", "node_labels: {rack: 1}", "s.yaml: jobs[1].node_labels.rack: got 1; accepted: text (a number or a word like yes needs quotes)"),
+        ("count: 1", "count: 0", "s.yaml: jobs[1].count: got 0; accepted: >= 1"),
+        ("count: 1", "id: third", "s.yaml: line 14: the key 'id' comes twice"),
+        ("id: second", "name: second", "s.yaml: jobs[1]: unknown key 'name'; known: " + KEYS + " (and 1 more)"),
+        ("second", '"bad\\nname"', "s.yaml: jobs[1].id: got 'bad\\nname'; accepted: a name: 1 to 253 printable characters without blanks at its ends"),
+        ("a0/1", "a0/9", "s.yaml: jobs[1].running_on: job 'second-0' runs on 'a0/9', and no such GPU exists"),
+        ("first", "second-0", "s.yaml: jobs[1].id: two jobs are called 'second-0'; accepted: unique ids"),
+        ("a[0-1]", "'a[0-1,1]'", "s.yaml: cluster.nodes[0].name: got 'a[0-1,1]', which names a1 twice; accepted: every name once"),
+        ("{rack: r1}", "{rack: r1}\n    - {name: a1}", "s.yaml: cluster.nodes[1].name: a1 is a node of cluster.nodes[0] already; accepted: every node once"),
+        ("[[0, 1]]", "[[0, 2]]", "s.yaml: cluster.nodes[0]: links of a0 name a GPU twice or one that is not there"),
+        ("cpus: 64", "cpus: lots", "s.yaml: cluster.nodes[0].cpus: got 'lots'; accepted: CPUs such as 4, 0.5 or 1500m"),
+        ("cpus: 64", "unhealthy: [2]", "s.yaml: cluster.nodes[0].unhealthy[0]: got 2; accepted: 0 to 1"),
+        ("cpus: 64", "unmanaged_gpu_memory_mib: {2: 1}", "s.yaml: cluster.nodes[0].unmanaged_gpu_memory_mib: got the GPU 2; accepted: 0 to 1"),
+        ("cpus: 64", "uuids: [a]", "s.yaml: cluster.nodes[0].uuids: got a list of 1; accepted: one for each of the 2 GPUs"),
+        ("cpus: 64", "partition: half", "s.yaml: cluster.nodes[0].partition: got 'half'; accepted: whole"),
+        ("cpus: 64", "partition: {shard: 2}", "s.yaml: cluster.nodes[0].partition: unknown key 'shard'; did you mean shards? (and 1 more)"),
+        ("cpus: 64", "partition: {mig: {1g.5gb: 8}}", "s.yaml: cluster.nodes[0].partition.mig: 8 compute slices; accepted: at most 7 on a card"),
+        ("cpus: 64", "partition: {mig: {2g.20gb: 3}}", "s.yaml: cluster.nodes[0].partition.mig: instances of 58368 MiB; accepted: at most the card's 40960 MiB"),
+        ("cpus: 64", "partition: {mig: {small: 1}}", "s.yaml: cluster.nodes[0].partition.mig: got 'small'; accepted: profiles such as 1g.5gb or 3g.40gb"),
+        ("count: 2}\n      cpus", "count: 2000}\n      cpus", "s.yaml: cluster.nodes[0].gpus.count: got 2000; accepted: <= 1024"),
+        ("like: a0", "like: z", "s.yaml: variants[0]: no node is called 'z'; accepted: names of nodes that are there"),
+        ("add_nodes: [{like: a0, count: 2}]", "remove_jobs: [z]", "s.yaml: variants[0]: no job is called 'z'; accepted: ids of jobs that are there"),
+        ("max_tenants: 1", "weights: {idle: 1}", "s.yaml: variants[1].policy: Weights has no field idle"),
+        ("max_tenants: 1", "max_tenants: 0", "s.yaml: variants[1].policy: max_tenants: got 0; accepted: >= 1"),
+        ("kind: utilisation", "kind: table", "s.yaml: predictor.interference: kind: table without a table; accepted: path: pairs.csv, or rows"),
+        ("kind: utilisation", "path: t.csv", "s.yaml: predictor.interference.kind: got utilisation with a table; accepted: kind: table"),
+        ("kind: utilisation", "kind: table, path: t.csv", "t.csv: no such file"),
+        ("scenario/1", "scenario/2", "s.yaml: schema: got 'planner.scenario/2'; accepted: planner.scenario/1"),
+        ("schema: planner.scenario/1\n", "", "s.yaml: schema: is missing; accepted: planner.scenario/1"),
+        ("now_s: 0", "now_s: later", "s.yaml: now_s: got 'later'; accepted: a number of seconds on the snapshot's clock"),
+        ("now_s: 0", "1: 0", "s.yaml: the key 1; accepted: keys that are text"),
+        ("policy: {", "policy: [{", "s.yaml: line 16: not YAML: did not find expected ',' or ']'; accepted: YAML"),
+        ("about:", "\tabout:", "s.yaml: line 3: not YAML: found a tab character that violates indentation; accepted: YAML"),
+        ("Two nodes", "!!python/name:os.system x", "s.yaml: line 3: could not determine a constructor for the tag 'tag:yaml.org,2002:python/name:os.system'"),
+        ("Two nodes", "\x00", "s.yaml: line 3: a NUL character; accepted: text"),
+        ("now_s: 0", "now_s: " + "9" * 400, "s.yaml: now_s: got a number of more than 60 digits; accepted: a number of seconds on the snapshot's clock, at most 10000000000"),
+    ],
+)  # fmt: skip
+def test_a_wrong_scenario_is_told_where_and_what(refusal, found, instead, line):
+    assert found in BASE
+    assert refusal(BASE.replace(found, instead, 1)) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", "s.yaml: the file is empty; accepted: a scenario or snapshot in YAML or JSON"),
+        ("# only a comment\n", "s.yaml: got null; accepted: keys with values, among them schema: planner.scenario/1"),
+        ("- a\n", "s.yaml: got a list; accepted: keys with values, among them schema: planner.scenario/1"),
+        ("hello", "s.yaml: got 'hello'; accepted: keys with values, among them schema: planner.scenario/1"),
+        (b"a: caf\xe9\n", "s.yaml: line 1: the text is not UTF-8; accepted: UTF-8"),
+        (HEAD + "---\na: 1\n", "s.yaml: line 2: not YAML: but found another document; accepted: YAML"),
+        (HEAD + "jobs: &a [*a]", "s.yaml: an alias leads back to itself; accepted: values that end"),
+        (HEAD + "jobs: " + "[" * 10**5, "s.yaml: the values are nested too deeply; accepted: at most 64 levels"),
+        (HEAD + "jobs:\n" + "- " * 10**5, "s.yaml: the values are nested too deeply; accepted: at most 64 levels"),
+        ('{"schema": 1, "schema": 2}', "s.yaml: the key 'schema' comes twice"),
+        ('{"schema": "planner.scenario/1",\n "jobs" []}', "s.yaml: line 2: not JSON: expecting ':' delimiter; accepted: JSON"),
+        ('{"schema": "planner.scenario/1", "about": "\\ud800"}', "s.yaml: half of a surrogate pair; accepted: characters"),
+        ('{"schema": "planner.scenario/1", "now_s": NaN}', "s.yaml: now_s: got nan; accepted: a number of seconds on the snapshot's clock"),
+        (HEAD + "cluster: {nodes: [{name: 'a[0-999]', gpus: {model: t4, count: 1000}}]}",
+         "s.yaml: cluster.nodes[0].gpus: 1000000 GPUs on 1000 nodes; accepted: at most 200000"),
+        (HEAD + "jobs: [{id: a, count: 200000}, {id: b}]", "s.yaml: jobs: 200001 jobs; accepted: at most 200000"),
+    ],
+    ids=range(15),
+)  # fmt: skip
+def test_what_is_no_scenario_at_all_is_told_so(refusal, text, line):
+    assert refusal(text) == line
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_aliases_cannot_multiply_without_end(refusal, merged):
+    use = (
+        (lambda c: f"{{<<: [{','.join([f'*{c}'] * 9)}]}}")
+        if merged
+        else (lambda c: f"[{','.join([f'*{c}'] * 9)}]")
+    )
+    levels = "".join(
+        f"{c}: &{c} {use(previous)}\n" for previous, c in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    assert refusal(f"{HEAD}a: &a {{x: 1}}\n{levels}").startswith(
+        "s.yaml: the aliases multiply into too many values"
+    )
+
+
+def test_a_path_that_cannot_be_read_is_told_so(tmp_path):
+    for path, said in [
+        (tmp_path / "none.yaml", "no such file"),
+        (tmp_path, "is a directory; accepted: a file that can be read"),
+        (f"{tmp_path}/\0", "embedded null byte; accepted: a file that can be read"),
+    ]:
+        with pytest.raises(InputError) as caught:
+            scenario.load(path)
+        assert str(caught.value) == f"{path}: {said}".replace("\0", "?")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="everything can be read by this user")
+def test_a_file_without_permission_is_told_so(refusal, tmp_path):
+    (tmp_path / "s.yaml").write_text(HEAD)
+    (tmp_path / "s.yaml").chmod(0)
+    with pytest.raises(InputError, match="permission denied; accepted: a file that can be read"):
+        scenario.load(tmp_path / "s.yaml")
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ("id,gpus\na,1\nb,four\n", "j.csv: line 3, gpus: got 'four'; accepted: a whole number, 0 or more"),
+        ("id,gpus\na,1\n\nb,1,2\n", "j.csv: line 4: 3 cells; accepted: 2, as in the header"),
+        ("id,gpus\na\n", "j.csv: line 2: 1 cells; accepted: 2, as in the header"),
+        ("gpus\n1\n", "j.csv: line 1: no column id; accepted: the columns id"),
+        ("id,gpu\na,1\n", "j.csv: line 1: unknown column 'gpu'; did you mean gpus?"),
+        ("id,id\na,b\n", "j.csv: line 1: two columns 'id'; accepted: each column once"),
+        ("id,gpus\n,1\n", "j.csv: line 2, id: is missing"),
+        ("", "j.csv: the file is empty; accepted: CSV with a header line id"),
+        ('id\n"a\n', "j.csv: line 2: unexpected end of data; accepted: CSV with a header line"),
+        ("id,shareable\na,yes\n", "j.csv: line 2, shareable: got 'yes'; accepted: true or false"),
+        ("id,gpus,running_on\na,2,a0/0;a0/0\n", "j.csv: line 2: running_on names a GPU twice"),
+        ("id\na\na\n", "s.yaml: jobs[1].id: two jobs are called 'a'; accepted: unique ids"),
+    ],
+)
+def test_a_wrong_table_of_jobs_is_told_its_line(refusal, table, line):
+    assert refusal(HEAD + "jobs: {path: j.csv}", j__csv=table) == line
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("j.csv", "j.csv: no such file"),
+        ("j.parquet", "j.parquet: no such file"),
+        ("j.xlsx", "j.xlsx: not a table of jobs by its name; accepted: .csv, .parquet or .json"),
+        (
+            "bad.parquet",
+            "bad.parquet: not Parquet: Parquet magic bytes not found in footer; accepted: a Parquet file",
+        ),
+        ("bad.json", "bad.json: got {}; accepted: a list of jobs"),
+    ],
+)
+def test_a_wrong_path_of_jobs_is_told_so(refusal, path, line):
+    beside = {"bad__parquet": "PAR0" * 10, "bad__json": "{}"}
+    assert refusal(f"{HEAD}jobs: {{path: {path}}}", **beside) == line
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ({"gpus": [1]}, "j.parquet: no column id; accepted: the columns id, ..."),
+        ({"id": ["a"], "gpsu": [1]}, "j.parquet: unknown column 'gpsu'; did you mean gpus?"),
+        (
+            {"id": ["a", "b"], "gpus": [1, -1]},
+            "j.parquet: row 2, gpus: got -1; accepted: a whole number, 0 or more",
+        ),
+    ],
+)
+def test_a_wrong_parquet_table_is_told_its_row(refusal, tmp_path, columns, line):
+    pq.write_table(pa.table(columns), tmp_path / "j.parquet")
+    assert refusal(HEAD + "jobs: {path: j.parquet}") == line
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ("gpu_model,profile,beside,slowdwn\n", "t.csv: line 1: no column slowdown; accepted: the columns gpu_model, profile, beside, slowdown"),
+        ("gpu_model,profile,beside,slowdown,x\n", "t.csv: line 1: unknown column 'x'; known: gpu_model, profile, beside, slowdown"),
+        ("gpu_model,profile,beside,slowdown\nt4,a,b,1.2x\n", "t.csv: line 2, slowdown: got '1.2x'; accepted: a number"),
+        ("gpu_model,profile,beside,slowdown\nt4,a,b,0.9\n", "t.csv: line 2, slowdown: got 0.9; accepted: >= 1"),
+        ("gpu_model,profile,beside,slowdown\nt4,a,,1.2\n", "t.csv: line 2, beside: is missing"),
+        ("gpu_model,profile,beside,slowdown\nt4,a,b,1.2\nTesla T4,a,b,1.3\n", "t.csv: line 3: a beside b on t4 stands on line 2 already; accepted: every pair once"),
+    ],
+)  # fmt: skip
+def test_a_wrong_interference_table_is_told_its_line(refusal, table, line):
+    assert refusal(HEAD + "predictor: {interference: {kind: table, path: t.csv}}", t__csv=table) == line
+
+
+# What is doubtful, but planned
+
+
+def test_running_jobs_that_overcommit_a_gpu_are_a_warning(load):
+    text = BASE.replace("count: 1}", "gpu_memory_mib: 50000}")
+    assert load(text).snapshot.warnings == (
+        "a0/1 is overcommitted: its 1 running jobs ask for 50000 of 40960 MiB; it takes no new job",
+    )
+    assert load(text.replace("50000", "40960")).snapshot.warnings == ()
+
+
+def test_shares_above_a_whole_gpu_are_a_warning(load):
+    two = (
+        HEAD
+        + "cluster: {nodes: [{name: n, gpus: {model: t4}}]}\njobs: [{id: a, gpu_share_milli: 600, running_on: n/0, count: 2}]"
+    )
+    assert load(two).snapshot.warnings == (
+        "n/0 is overcommitted: its 2 running jobs hold shares of 1200 thousandths; it takes no new job",
+    )
+    assert load(two.replace("600", "500")).snapshot.warnings == ()
+
+
+def test_quotas_above_the_cluster_are_a_warning_with_the_gap(load):
+    text = (
+        HEAD
+        + "cluster: {nodes: [{name: n, gpus: {model: t4, count: 7}}]}\npolicy: {quotas: [{queue: a, gpus: 6}, {queue: b, gpus: 4}]}"
+    )
+    assert load(text).snapshot.warnings == (
+        "the quotas by queue add up to 10 GPUs, 3 more than the 7 of the cluster",
+    )
+    assert load(text.replace("gpus: 4}", "gpus: 1}")).snapshot.warnings == ()
+
+
+def test_more_foreign_memory_than_a_card_has_is_unknown(load):
+    found = load(
+        HEAD + "cluster: {nodes: [{name: n, gpus: {model: t4}, unmanaged_gpu_memory_mib: 16777216}]}"
+    ).snapshot
+    assert found.cluster.gpus[0].unmanaged_memory_mib is None
+    assert found.warnings == ("n/0: 16777216 MiB in unmanaged use on a GPU of 15360 MiB; taken as unknown",)
+
+
+# There and back
+
+ODD = snapshot(
+    [
+        node(2, name="a08", model="t4", memory_mib=15360),
+        node(2, name="a09", model="t4", memory_mib=15360),
+        node(2, name="a10", model="t4", memory_mib=15360),
+        node(name="b", memory_mib=None),
+        node([gpu(), gpu(model="t4", memory_mib=15000), gpu(healthy=False, shards=2)], name="c1", links=[[0, 2]]),
+        node([gpu(unmanaged_memory_mib=7), gpu(unmanaged_memory_mib=None, uuid="GPU-1")], name="c3", sharing="mps"),
+        node([gpu(node="m", slot=f"0:1g.5gb:{i}", model="a100-40gb:1g.5gb", memory_mib=4864) for i in range(3)], name="m"),
+        node(0, name="cpu", cpus=32, labels={"zone": "no", "n": "1"}),
+    ],
+    [job(id="1e5", queue="0012", running_on="a08/1", never_with=["x", "null"]), job(id="~", node_labels={"a": "true"})],
+    name="odd: #1",
+    about="several\nlines",
+    now_s=-5,
+    licences={"l": 1},
+    carryover=Carryover(cooldowns=(Until(name="~", until_s=4),)),
+)  # fmt: skip
+PAIRS = InterferenceSpec(
+    kind="table", rows=(TableRow(gpu_model="t4", profile="a", beside="b", slowdown=1.5),)
+)
+WHOLE = Scenario(
+    snapshot=ODD,
+    policy=policy(max_slowdown=None, max_tenants=None, weights=Weights(makespan=0)),
+    predictor=PredictorSpec(interference=PAIRS, speed={"a": {"t4": 0.25}}),
+    arrivals=Arrivals(trace="philly", path="j.csv", jobs=3),
+    variants=(Variant(name="v", drain_nodes=("b",), policy={"weights": {"moves": 2}, "max_slowdown": None}),),
+)
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_a_dumped_scenario_comes_back_as_it_was(load, form):
+    assert load(scenario.dump(WHOLE, form), f"s.{form}") == WHOLE
+
+
+def test_nodes_that_are_alike_are_dumped_as_ranges():
+    text = scenario.dump(
+        Scenario(snapshot=snapshot([node(name=n) for n in ("a8", "a9", "a10", "b07", "b08", "a12", "c")]))
+    )
+    names = [line.split("name: ")[1].split(", gpus")[0] for line in text.splitlines() if "gpus:" in line]
+    assert names == ["'a[8-10]'", "'b[07-08]'", "a12", "c"]
+
+
+def test_a_node_that_no_scenario_can_say_is_not_dumped_wrongly():
+    strange = snapshot([node([gpu(slot="0:1g.5gb:0", model="a100-40gb:1g.5gb", memory_mib=1)], name="m")])
+    with pytest.raises(ValueError, match="node m is more than a scenario file can say; a snapshot file can"):
+        scenario.dump(Scenario(snapshot=strange))
+
+
+# Snapshots
+
+
+def test_a_snapshot_file_is_loaded(tmp_path):
+    (tmp_path / "s.json").write_text(ODD.model_dump_json())
+    assert scenario.load_snapshot(tmp_path / "s.json") == ODD
+
+
+def test_a_snapshot_is_doubted_once(tmp_path):
+    crowded = snapshot(jobs=[job(gpu_memory_mib=50_000, running_on="n0/0")])
+    (tmp_path / "s.json").write_text(crowded.model_dump_json())
+    once = scenario.load_snapshot(tmp_path / "s.json")
+    assert len(once.warnings) == 1
+    (tmp_path / "s.json").write_text(once.model_dump_json())
+    assert scenario.load_snapshot(tmp_path / "s.json") == once
+
+
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [
+        ("{}", "s.json: schema: is missing; accepted: planner.snapshot/1"),
+        ('{"schema": "planner.scenario/1"}', "s.json: schema: got 'planner.scenario/1'; accepted: planner.snapshot/1"),
+        ('{"schema": "planner.snapshot/1", "job": []}', "s.json: unknown key 'job'; did you mean jobs?"),
+        ('{"schema": "planner.snapshot/1", "jobs": [{"id": "a", "gpus": 1.5}]}', "s.json: jobs[0].gpus: got 1.5; accepted: a whole number, 0 or more"),
+        ('{"schema": "planner.snapshot/1", "jobs": 3}', "s.json: jobs: got 3; accepted: a list"),
+    ],
+)  # fmt: skip
+def test_a_wrong_snapshot_is_told_where_and_what(tmp_path, raw, line):
+    (tmp_path / "s.json").write_text(raw)
+    with pytest.raises(InputError) as caught:
+        scenario.load_snapshot(tmp_path / "s.json")
+    assert str(caught.value) == f"{tmp_path}{os.sep}{line}"
+
+
+def test_any_noun_with_a_schema_is_loaded_by_its_own(tmp_path):
+    (tmp_path / "p.json").write_text('{"schema": "planner.snapshot/1"}')
+    with pytest.raises(InputError, match=r"schema: got 'planner\.snapshot/1'; accepted: planner\.plan/1"):
+        scenario.load_noun(tmp_path / "p.json", Plan)
+
+
+def test_the_scenario_schema_names_every_key():
+    keys = scenario.ScenarioFile.model_json_schema()
+    assert {"schema", "cluster", "jobs", "policy", "variants"} <= set(keys["properties"])
+    assert {"unhealthy", "partition"} <= set(keys["$defs"]["NodeSpec"]["properties"])
+    assert "count" in keys["$defs"]["Copies"]["properties"]
