@@ -1,7 +1,8 @@
 """Whether a waiting job could run beside those already on a GPU, and if not, by which number.
 
-GPUs with alike tenants are judged once: a *content* is a GPU kind with the (type, size, cap, newcomer) of each
-tenant. Slowdowns come from the Problem's own interference rows, so what is said here is what the solver saw.
+GPUs whose tenants are of the same interference types form one *content*; its slowdowns are looked up once for each
+type of newcomer, in the Problem's own interference rows, so that what is said here is what the solver saw. Sizes
+and caps differ from GPU to GPU and are compared for many GPUs at a time.
 """
 
 from __future__ import annotations
@@ -15,24 +16,17 @@ from planner.explain.room import Room
 from solvers.problem import FORBIDDEN, MILLI, PPM, Placed, Problem
 
 Breach = Literal["", "forbidden", "own cap", "their cap", "gate"]
-
-
-@dataclass(frozen=True)
-class Tenant:
-    """What decides whether a job may be beside others."""
-
-    type: int
-    size_milli: int
-    cap_milli: int
-    newcomer: bool
+UNKNOWN = -1
+#: Progress of a job alone, as the program counts it: 10^9 // slowdown.
+WHOLE = 10**9
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What would happen if the job joined: its slowdown, and the rule that would break, if any.
+    """What would happen if a job joined: its slowdown, and the rule that would break, if any.
 
     ``value`` and ``limit`` are thousandths: a slowdown and its cap, or the GPUs' worth of progress together and the
-    progress to beat. ``victim`` is the place in the content of the tenant that passes its cap.
+    progress to beat. ``victim`` is the tenant that passes its cap.
     """
 
     slowdown_milli: int
@@ -42,99 +36,176 @@ class Verdict:
     victim: int = -1
 
 
-Content = tuple[int, tuple[Tenant, ...]]
+@dataclass(frozen=True)
+class _Seats:
+    """The tenants of each GPU in the order of their types; shapes (N, K), padded where ``job`` is -1."""
+
+    job: np.ndarray
+    size: np.ndarray
+    cap: np.ndarray
+    newcomer: np.ndarray
 
 
 class Neighbours:
-    """Verdicts by content, kept so that each is worked out once."""
+    """Who is on the GPUs ``gpus`` (N of them), and what one more job would mean there."""
 
     def __init__(self, problem: Problem, placed: Placed, room: Room, gpus: np.ndarray) -> None:
-        self.problem = problem
-        self.newcomers = {j for j, spot in enumerate(placed) if spot is not None and spot != problem.home[j]}
-        self.content_of, self.contents = self._contents(room, gpus)
-        self._kept: dict[tuple[Tenant, int], Verdict] = {}
+        self.problem, self.gpus = problem, gpus
+        self.kind = problem.gpu_kind[gpus]
+        self.contents: list[tuple[int, tuple[int, ...]]] = []  # kind, types ascending
+        self.content_of = np.full(len(gpus), UNKNOWN)  # -1 where nobody is
+        self.seats = self._seated(placed, room)
+        self.width = self.seats.job.shape[1]
+        types = problem.interference.types
+        self._mine = np.full((len(self.contents), types), UNKNOWN)
+        self._theirs: dict[int, np.ndarray] = {}  # newcomer's type -> (C, K)
+        self._now = np.full((len(self.contents), self.width), UNKNOWN)
+        self._without: dict[int, np.ndarray] = {}  # newcomer's type -> (C, K out, K + 1), the newcomer last
 
-    def tenant(self, job: int, kind: int, newcomer: bool) -> Tenant:
-        """A job as a tenant of a GPU of a kind."""
-        problem = self.problem
-        return Tenant(
-            problem.job_type.item(job),
-            problem.size_milli.item(job),
-            problem.cap_milli.item(job, kind),
-            newcomer,
+    def _seated(self, placed: Placed, room: Room) -> _Seats:
+        number: dict[tuple[int, tuple[int, ...]], int] = {}
+        type_of = self.problem.job_type.tolist()
+        rows = []
+        for i, g in enumerate(self.gpus.tolist()):
+            there = sorted(room.tenants[g], key=lambda j: (type_of[j], j))
+            rows.append(there)
+            if there:
+                key = (int(self.kind[i]), tuple(type_of[j] for j in there))
+                self.content_of[i] = number.setdefault(key, len(number))
+        self.contents = list(number)
+        width = max(1, *(len(r) for r in rows)) if rows else 1
+        job = np.array([r + [-1] * (width - len(r)) for r in rows], np.int64).reshape(len(rows), width)
+        homes = zip(placed, self.problem.home, strict=True)
+        entered = np.array([spot is not None and spot != home for spot, home in homes], bool)
+        taken = job >= 0
+        if not self.problem.jobs:
+            return _Seats(job, job, job, taken)
+        return _Seats(
+            job=job,
+            size=np.where(taken, self.problem.size_milli[job], 0),
+            cap=np.where(taken, self.problem.cap_milli[job, self.kind[:, None]], FORBIDDEN),
+            newcomer=taken & entered[job],
         )
 
-    def _contents(self, room: Room, gpus: np.ndarray) -> tuple[np.ndarray, list[Content]]:
-        """The content of each of ``gpus`` and the distinct ones; -1 where nobody is."""
-        number: dict[Content, int] = {}
-        of_gpu = np.full(len(gpus), -1)
-        for i, g in enumerate(gpus.tolist()):
-            if not room.tenants[g]:
-                continue
-            kind = self.problem.gpu_kind.item(g)
-            # In the tenants' own order, so that a verdict's victim can be named.
-            tenants = tuple(self.tenant(j, kind, j in self.newcomers) for j in room.tenants[g])
-            of_gpu[i] = number.setdefault((kind, tenants), len(number))
-        return of_gpu, list(number)
+    # ---- slowdowns by content, each looked up once ----
 
-    def admits(self, job: int, usable: np.ndarray) -> np.ndarray:
-        """Which of the ``usable`` GPUs (a mask over ``gpus``) the job may enter as far as slowdowns and gate go."""
-        wanted = np.unique(self.content_of[usable])
-        good = np.zeros(len(self.contents) + 1, bool)
-        good[-1] = True  # nobody there
-        for c in wanted[wanted >= 0].tolist():
-            good[c] = not self.verdict(job, c).breach
-        return usable & good[self.content_of]
+    def mine(self, job_type: int, contents: np.ndarray) -> np.ndarray:
+        """Slowdown of a newcomer of a type in each of the contents."""
+        for c in np.unique(contents[self._mine[contents, 0] == UNKNOWN]).tolist():
+            self._mine[c] = self.problem.interference.row(*self.contents[c])
+        return self._mine[contents, job_type]
 
-    def verdict(self, job: int, content: int) -> Verdict:
-        """What would happen if the job joined a content."""
-        kind = self.contents[content][0]
-        me = self.tenant(job, kind, True)
-        kept = self._kept.get((me, content))
-        if kept is None:
-            kept = self._kept[me, content] = self._judge(me, *self.contents[content])
-        return kept
+    def theirs(self, job_type: int, contents: np.ndarray) -> np.ndarray:
+        """Slowdown of each tenant beside a newcomer of a type; shape (len(contents), K), 1000 where no one sits."""
+        table = self._theirs.get(job_type)
+        if table is None:
+            table = self._theirs[job_type] = np.full((len(self.contents), self.width), UNKNOWN)
+        for c in np.unique(contents[table[contents, 0] == UNKNOWN]).tolist():
+            kind, types = self.contents[c]
+            table[c] = MILLI
+            table[c, : len(types)] = self._each(kind, types, (job_type,))
+        return table[contents]
 
-    def _judge(self, me: Tenant, kind: int, others: tuple[Tenant, ...]) -> Verdict:
-        slowdowns = self.problem.interference.slowdown
-        types = [t.type for t in others]
-        mine = slowdowns(kind, me.type, types)
-        if mine > me.cap_milli:
-            return Verdict(mine, "forbidden" if mine >= FORBIDDEN else "own cap", mine, me.cap_milli)
-        theirs = []
-        for i, other in enumerate(others):
-            s = slowdowns(kind, other.type, [*types[:i], *types[i + 1 :], me.type])
-            if s > other.cap_milli:
-                return Verdict(mine, "forbidden" if s >= FORBIDDEN else "their cap", s, other.cap_milli, i)
-            theirs.append(s)
-        return self._gate(me, others, mine, theirs, kind) if self.problem.gate else Verdict(mine)
+    def now(self, contents: np.ndarray) -> np.ndarray:
+        """Slowdown of each tenant as things stand; shape (len(contents), K), 1000 where no one sits."""
+        for c in np.unique(contents[self._now[contents, 0] == UNKNOWN]).tolist():
+            kind, types = self.contents[c]
+            self._now[c] = MILLI
+            self._now[c, : len(types)] = self._each(kind, types)
+        return self._now[contents]
 
-    def _gate(
-        self, me: Tenant, others: tuple[Tenant, ...], mine: int, theirs: list[int], kind: int
-    ) -> Verdict:
-        """Together they must progress by more than the largest alone, and than without any one newcomer."""
-        everyone = [*others, me]
-        together = _progress(everyone, [*theirs, mine])
-        largest = max(t.size_milli for t in everyone)
-        if together <= PPM * largest:
-            return Verdict(mine, "gate", together // PPM, largest)
-        for i, out in enumerate(everyone):
-            if out.newcomer and len(everyone) > 2:
-                rest = everyone[:i] + everyone[i + 1 :]
-                without = _progress(rest, self._slowdowns(rest, kind))
-                if together < without:
-                    return Verdict(mine, "gate", together // PPM, without // PPM)
-        return Verdict(mine)
+    def without(self, job_type: int, contents: np.ndarray) -> np.ndarray:
+        """Slowdowns beside a newcomer of a type with one tenant left out; (len(contents), K out, K + 1)."""
+        table = self._without.get(job_type)
+        if table is None:
+            shape = (len(self.contents), self.width, self.width + 1)
+            table = self._without[job_type] = np.full(shape, UNKNOWN)
+        for c in np.unique(contents[table[contents, 0, 0] == UNKNOWN]).tolist():
+            kind, types = self.contents[c]
+            table[c] = MILLI
+            for out in range(len(types)):
+                rest = types[:out] + types[out + 1 :]
+                row = self._each(kind, rest, (job_type,))
+                mine = int(self.problem.interference.row(kind, rest)[job_type])
+                table[c, out, [i for i in range(len(types)) if i != out]] = row
+                table[c, out, self.width] = mine
+        return table[contents]
 
-    def _slowdowns(self, tenants: list[Tenant], kind: int) -> list[int]:
-        types = [t.type for t in tenants]
-        if len(types) == 1:
-            return [MILLI]
+    def _each(self, kind: int, types: tuple[int, ...], more: tuple[int, ...] = ()) -> list[int]:
+        """Slowdown of each of ``types`` beside the others and ``more``."""
+        row = self.problem.interference.row
         return [
-            self.problem.interference.slowdown(kind, a, [*types[:i], *types[i + 1 :]])
+            int(row(kind, tuple(sorted((*types[:i], *types[i + 1 :], *more))))[a])
             for i, a in enumerate(types)
         ]
 
+    # ---- many GPUs at a time ----
 
-def _progress(tenants: list[Tenant], slowdowns: list[int]) -> int:
-    return sum(t.size_milli * (10**9 // s) for t, s in zip(tenants, slowdowns, strict=True))
+    def admits(self, job: int, usable: np.ndarray) -> np.ndarray:
+        """Which of the ``usable`` GPUs (a mask) the job may enter as far as slowdowns and gate go."""
+        p, good = self.problem, usable.copy()
+        at = np.flatnonzero(usable & (self.content_of >= 0))
+        good[at] = False
+        mine = self.mine(p.job_type.item(job), self.content_of[at])
+        keep = mine <= p.cap_milli[job, self.kind[at]]
+        at, mine = at[keep], mine[keep]
+        theirs = self.theirs(p.job_type.item(job), self.content_of[at])
+        keep = (theirs <= self.seats.cap[at]).all(axis=1)
+        at, mine, theirs = at[keep], mine[keep], theirs[keep]
+        keep = self._gate(job, at, mine, theirs) if p.gate else np.ones(len(at), bool)
+        good[at[keep]] = True
+        return good
+
+    def _gate(self, job: int, at: np.ndarray, mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+        """Together they progress by more than the largest, and no less than without any one newcomer."""
+        size, sizes = self.problem.size_milli.item(job), self.seats.size[at]
+        together = self._together(size, sizes, mine, theirs)
+        passed = together > PPM * np.maximum(size, sizes.max(axis=1, initial=0))
+        passed[passed] = together[passed] >= self.best_without(job, at[passed])
+        return passed
+
+    def _together(self, size: int, sizes: np.ndarray, mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+        return size * (WHOLE // mine) + (sizes * (WHOLE // theirs)).sum(axis=1)
+
+    def best_without(self, job: int, at: np.ndarray) -> np.ndarray:
+        """The most progress that leaving out one newcomer, the job included, would allow; shape (len(at),)."""
+        job_type, size = self.problem.job_type.item(job), self.problem.size_milli.item(job)
+        contents, sizes = self.content_of[at], self.seats.size[at]
+        best = (sizes * (WHOLE // self.now(contents))).sum(axis=1)
+        entered = np.flatnonzero(self.seats.newcomer[at].any(axis=1))
+        for out in range(self.width) if len(entered) else ():
+            some = entered[self.seats.newcomer[at[entered], out]]
+            slow = self.without(job_type, contents[some])[:, out]
+            rest = sizes[some].copy()
+            rest[:, out] = 0
+            progress = (rest * (WHOLE // slow[:, :-1])).sum(axis=1) + size * (WHOLE // slow[:, -1])
+            best[some] = np.maximum(best[some], progress)
+        return best
+
+    # ---- one GPU, with the number that decides ----
+
+    def verdict(self, job: int, position: int) -> Verdict:
+        """What would happen if the job joined those on the GPU at a position of ``gpus``."""
+        p, at = self.problem, np.array([position])
+        contents, cap = self.content_of[at], p.cap_milli.item(job, int(self.kind[position]))
+        mine = self.mine(p.job_type.item(job), contents)
+        own = int(mine[0])
+        if own > cap:
+            return Verdict(own, "forbidden" if own >= FORBIDDEN else "own cap", own, cap)
+        theirs = self.theirs(p.job_type.item(job), contents)
+        over = np.flatnonzero(theirs[0] > self.seats.cap[position])
+        if len(over):
+            worst, limit = int(theirs[0, over[0]]), int(self.seats.cap[position, over[0]])
+            victim = int(self.seats.job[position, over[0]])
+            return Verdict(own, "forbidden" if worst >= FORBIDDEN else "their cap", worst, limit, victim)
+        return self._gate_verdict(job, position, own, theirs[0]) if p.gate else Verdict(own)
+
+    def _gate_verdict(self, job: int, position: int, own: int, theirs: np.ndarray) -> Verdict:
+        size, sizes = self.problem.size_milli.item(job), self.seats.size[position]
+        together = size * (WHOLE // own) + int((sizes * (WHOLE // theirs)).sum())
+        beat = max(size, int(sizes.max())) * PPM
+        if together > beat:
+            beat = int(self.best_without(job, np.array([position]))[0])
+            if together >= beat:
+                return Verdict(own)
+        return Verdict(own, "gate", together // PPM, beat // PPM)

@@ -55,6 +55,11 @@ class Ledger:
                 ends.append((end, j))
         return sorted(ends, reverse=True)
 
+    @property
+    def latest_end(self) -> int:
+        """The latest end as things stand, in ticks; 0 if none is known."""
+        return self._ends[0][0] if self._ends else 0
+
     def _alone_end(self, job: int) -> int:
         return -(
             -self.problem.work.item(job) * MILLI * self.problem.link_milli.item(job, NVLINK) // (MILLI * PPM)
@@ -120,7 +125,7 @@ class Ledger:
         """What the makespan term gains or loses if these jobs end otherwise."""
         if not self.problem.makespan_cost:
             return 0
-        before = self._ends[0][0] if self._ends else 0
+        before = self.latest_end
         unchanged = next((end for end, j in self._ends if j not in changed), 0)
         return self.problem.makespan_cost * (max(unchanged, *changed.values(), 0) - before)
 

@@ -60,7 +60,10 @@ class Survey:
         self.memory_rank = self._ranks(problem.memory_mib, self.room.free_mib)
         self.share_rank = self._ranks(problem.share, self.room.free_share)
         self.avoids = self._avoided()
+        self.reserved = (problem.gpu_until_s[self.gpus] >= 0) | self.kept[self.gpus]
+        self._reserved: dict[int, bool] = {}
         self._openings: dict[tuple[object, ...], tuple[int, Openings]] = {}
+        self._number_of: dict[int, tuple[int, Openings]] = {}
         self._fits: dict[tuple[int, ...], Fit] = {}
 
     def _ranks(self, need: np.ndarray, free: np.ndarray) -> np.ndarray:
@@ -85,6 +88,9 @@ class Survey:
 
     def _numbered_openings(self, job: int) -> tuple[int, Openings]:
         p = self.problem
+        found = self._number_of.get(job)
+        if found is not None:
+            return found
         key = (
             (p.speed_milli[job] > 0).tobytes(),
             self.memory_rank[job].tobytes(),
@@ -101,6 +107,7 @@ class Survey:
         kept = self._openings.get(key)
         if kept is None:
             kept = self._openings[key] = (len(self._openings), self._find(job))
+        self._number_of[job] = kept
         return kept
 
     def _find(self, job: int) -> Openings:
@@ -130,21 +137,32 @@ class Survey:
             host_limit(self.room.node_memory_free, self.problem.host_memory_mib.item(job), n),
         )
 
-    def fit(self, job: int) -> Fit:
-        """How many of its GPUs a job that needs GPUs could get."""
-        number, openings = self._numbered_openings(job)
-        p, shape = self.problem, shape_of(self.problem, job)
-        key = (
-            number,
-            shape.gpus,
-            shape.max_nodes,
-            shape.per_node,
+    def likeness(self, job: int) -> tuple[int, ...]:
+        """Jobs of one likeness could go to the same places in the same shape, reservations apart."""
+        p = self.problem
+        return (
+            self._numbered_openings(job)[0],
+            p.job_gpus.item(job),
+            p.max_nodes.item(job),
+            p.gpus_per_node.item(job),
             p.cpu_milli.item(job),
             p.host_memory_mib.item(job),
         )
+
+    def kept_from(self, job: int) -> bool:
+        """Some of the GPUs that the job could enter are kept for a reservation; over the job's likeness."""
+        number, openings = self._numbered_openings(job)
+        known = self._reserved.get(number)
+        if known is None:
+            known = self._reserved[number] = bool((openings.clear & self.reserved).any())
+        return known
+
+    def fit(self, job: int) -> Fit:
+        """How many of its GPUs a job that needs GPUs could get."""
+        key = self.likeness(job)
         kept = self._fits.get(key)
         if kept is None:
-            kept = self._fits[key] = self._fit(job, openings, shape)
+            kept = self._fits[key] = self._fit(job, self.openings(job), shape_of(self.problem, job))
         return kept
 
     def _fit(self, job: int, openings: Openings, shape: Shape) -> Fit:

@@ -1,4 +1,4 @@
-"""Three questions about one waiting job: what the empty cluster would offer, what is open now, and where it would start."""
+"""What the empty cluster would offer a waiting job, and what is open to it now, reservations considered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.explain.openings import Survey
 from planner.explain.shape import host_limit, most_together, shape_of
-from solvers.problem import MILLI, NVLINK, Spot
+from solvers.problem import MILLI, NVLINK
 
 
 def empty_fit(view: Survey, job: int) -> tuple[int, int]:
@@ -54,71 +54,25 @@ def open_mask(view: Survey, job: int) -> np.ndarray:
 def end_s(view: Survey, job: int, position: int) -> int:
     """When the job would end (p90) on ``view.gpus[position]``, over the fastest links."""
     p = view.problem
-    content = int(view.neighbours.content_of[position])
-    s = MILLI if content < 0 else view.neighbours.verdict(job, content).slowdown_milli
+    s = int(beside(view, job, np.array([position]))[0])
     v = max(1, p.speed_milli.item(job, int(view.kind[position])))
     return -(-p.remaining_p90_s.item(job) * s * p.link_milli.item(job, NVLINK) // (MILLI * v))
 
 
+def beside(view: Survey, job: int, positions: np.ndarray) -> np.ndarray:
+    """The job's slowdown on each of the positions of ``view.gpus``."""
+    contents = view.neighbours.content_of[positions]
+    slow = np.full(len(positions), MILLI)
+    there = contents >= 0
+    slow[there] = view.neighbours.mine(view.problem.job_type.item(job), contents[there])
+    return slow
+
+
 def open_now(view: Survey, job: int) -> int:
     """How many of its GPUs the job could have now, reservations and hosts considered."""
-    if not ((view.problem.gpu_until_s >= 0).any() or view.kept.any()):
+    if not view.kept_from(job):
         return view.fit(job).clear
     counts = view.slots.counts(open_mask(view, job), view.gpus)
     return most_together(
         shape_of(view.problem, job), np.minimum(counts, view.hosts(job)[view.slots.node]), view.slots
     )
-
-
-def spot_for(view: Survey, job: int) -> Spot | None:
-    """A place where the job would fit now: the least disturbing GPUs on the nodes with most of them; None if none."""
-    p, n = view.problem, view.problem.job_gpus.item(job)
-    if n == 0:
-        return _node_for(view, job)
-    mask = open_mask(view, job)
-    counts = np.minimum(view.slots.counts(mask, view.gpus), view.hosts(job)[view.slots.node])
-    shape = shape_of(p, job)
-    for kind in sorted(np.unique(view.slots.kind).tolist(), key=lambda m: -p.speed_milli.item(job, m)):
-        of_kind = np.where(view.slots.kind == kind, counts, 0)
-        if most_together(shape, of_kind, view.slots) >= n:
-            return _take(view, job, mask, of_kind)
-    return None
-
-
-def _take(view: Survey, job: int, mask: np.ndarray, counts: np.ndarray) -> Spot:
-    shape = shape_of(view.problem, job)
-    each = shape.per_node or (
-        _even(counts, shape.gpus, shape.max_nodes) if shape.equal or shape.same_index else 0
-    )
-    spot: list[int] = []
-    for slot in np.argsort(-counts, kind="stable").tolist():
-        wanted = min(shape.gpus - len(spot), each or int(counts[slot]))
-        if wanted <= 0:
-            break
-        here = np.flatnonzero(mask & (view.slots.of_gpu[view.gpus] == slot))
-        here = here[np.argsort([_disturbance(view, job, i) for i in here.tolist()], kind="stable")]
-        spot += view.gpus[here[:wanted]].tolist()
-    return tuple(sorted(spot))
-
-
-def _even(counts: np.ndarray, n: int, max_nodes: int) -> int:
-    """The number on each node of the fewest nodes that give all."""
-    ranked = np.sort(counts)[::-1]
-    return next((n // t for t in range(1, max_nodes + 1) if n % t == 0 and ranked[t - 1] >= n // t), n)
-
-
-def _disturbance(view: Survey, job: int, position: int) -> int:
-    content = int(view.neighbours.content_of[position])
-    return MILLI if content < 0 else view.neighbours.verdict(job, content).slowdown_milli
-
-
-def _node_for(view: Survey, job: int) -> Spot | None:
-    """The node with most cores left among those that can take a job without GPUs."""
-    p, room = view.problem, view.room
-    fits = room.node_open & p.node_sets[p.node_set.item(job)]
-    fits = fits & (p.cpu_milli.item(job) <= room.node_cpu_free)
-    fits = fits & (p.host_memory_mib.item(job) <= room.node_memory_free)
-    if p.node_alone.item(job):
-        fits = fits & (room.node_jobs == 0)
-    nodes = np.flatnonzero(fits)
-    return (int(nodes[np.argmax(room.node_cpu_free[nodes])]),) if len(nodes) else None

@@ -21,20 +21,21 @@ against the placement that was found:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.explain import sentences as say
+from planner.explain.choosing import node_for, spot_for
 from planner.explain.joining import Ledger
 from planner.explain.openings import Survey
-from planner.explain.places import empty_fit, open_now, spot_for
+from planner.explain.places import empty_fit, open_now
 
 if TYPE_CHECKING:
     from planner.formulate import Formulated
     from planner.plan import Reason
-    from solvers.problem import Budget, Placed
+    from solvers.problem import Budget, Placed, Spot
 
 Answer = tuple["Reason", str]
 
@@ -60,6 +61,8 @@ class Case:
     ledger: Ledger
     budgets: dict[int, list[tuple[Budget, int, int]]]  # job -> budget, its amount, what is left
     held_for: dict[int, tuple[tuple[int, ...], float]]  # job -> GPUs kept for it, and from when
+    spots: dict[tuple[int, ...], Spot | None] = field(default_factory=dict)
+    offers: dict[tuple[object, ...], tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, formulated: Formulated, placed: Placed) -> Case:
@@ -97,13 +100,43 @@ def _reason(case: Case, job: int) -> Answer:
         answer = test(case, job)
         if answer is not None:
             return answer
-    return "not_chosen", say.fits_now(case, job, spot_for(case.survey, job))
+    return "not_chosen", say.fits_now(case, job, _spot(case, job))
+
+
+def _spot(case: Case, job: int) -> Spot | None:
+    """Where it would start; alike jobs would at one place, unless a reservation tells them apart."""
+    view = case.survey
+    if not view.problem.job_gpus.item(job) or view.kept_from(job):
+        return spot_for(case.ledger, job)
+    key = view.likeness(job)
+    if key not in case.spots:
+        case.spots[key] = spot_for(case.ledger, job)
+    return case.spots[key]
+
+
+def _empty(case: Case, job: int) -> tuple[int, int]:
+    """What the empty cluster would offer; worked out once for alike jobs."""
+    p = case.survey.problem
+    key = (
+        p.speed_milli[job].tobytes(),
+        p.memory_mib[job].tobytes(),
+        p.share[job].tobytes(),
+        p.node_set.item(job),
+        p.job_gpus.item(job),
+        p.max_nodes.item(job),
+        p.gpus_per_node.item(job),
+        p.cpu_milli.item(job),
+        p.host_memory_mib.item(job),
+    )
+    if key not in case.offers:
+        case.offers[key] = empty_fit(case.survey, job)
+    return case.offers[key]
 
 
 def _never(case: Case, job: int) -> Answer | None:
     """Not even on the empty, healthy cluster, or only in a form that the backend cannot express."""
     n = case.survey.problem.job_gpus.item(job)
-    most, most_in_any_form = empty_fit(case.survey, job)
+    most, most_in_any_form = _empty(case, job)
     if most >= n:
         return None
     if most_in_any_form >= n:
@@ -175,13 +208,13 @@ def _capacity(case: Case, job: int) -> Answer | None:
 
 def _host_never(case: Case, job: int) -> Answer | None:
     """No node is large enough, not even when empty."""
-    most, _ = empty_fit(case.survey, job)
+    most, _ = _empty(case, job)
     return None if most else ("never_fits", say.largest_offer(case, job, 0))
 
 
 def _host_busy(case: Case, job: int) -> Answer | None:
     """No node has the cores and memory free: scattered if all nodes together have, else in use."""
-    if spot_for(case.survey, job) is not None:
+    if node_for(case.survey, job) is not None:
         return None
     scattered = say.scattered_host(case, job)
     return ("fragmented", scattered) if scattered else ("waiting_capacity", say.host_in_use(case, job))

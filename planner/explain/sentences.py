@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.explain.places import end_s, open_mask
+from planner.explain.places import beside, end_s, open_mask
 from planner.explain.shape import shape_of, split_sentence
 from solvers.problem import MILLI
 
 if TYPE_CHECKING:
     from planner.explain.joining import Joining
-    from planner.explain.openings import Survey
     from planner.explain.reasons import Case
     from planner.model import Job
     from solvers.problem import Budget, Spot
@@ -100,11 +99,11 @@ def could_share(n: int, missing: str) -> str:
 
 
 def budget(found: Budget, amount: int, left: int) -> str:
-    """``quota queue nlp: 2 of 8 GPUs are left, it needs 4``."""
+    """``of the quota of queue nlp, 8 GPUs without what ran already, 2 are left; it needs 4``."""
     scale, unit = (MILLI, " GPUs") if found.kind == "quota" else (1, "")
     return (
-        f"{found.kind} {found.name}: of {found.capacity / scale:g}{unit} beside what ran already "
-        f"{max(0, left) / scale:g} are left, it needs {amount / scale:g}"
+        f"of the {found.kind} of {found.name}, {found.capacity / scale:g}{unit} without what ran already, "
+        f"{max(0, left) / scale:g} are left; it needs {amount / scale:g}"
     )
 
 
@@ -220,26 +219,33 @@ def neighbours(case: Case, job: int) -> str:
     view = case.survey
     openings = view.openings(job)
     blocked = np.flatnonzero(openings.room & ~openings.clear)
-    contents = view.neighbours.content_of[blocked]
-    best = min(np.unique(contents).tolist(), key=lambda c: view.neighbours.verdict(job, c).slowdown_milli)
-    gpu = int(view.gpus[blocked[int(np.flatnonzero(contents == best)[0])]])
-    return f"there is room on {case.formulated.gpu_ids[gpu]}, but {_breach(view, case, job, best, gpu)}"
+    best = int(blocked[np.argmin(beside(view, job, blocked))])
+    gpu = int(view.gpus[best])
+    return f"there is room on {case.formulated.gpu_ids[gpu]}, but {_breach(case, job, best, gpu)}"
 
 
-def _breach(view: Survey, case: Case, job: int, content: int, gpu: int) -> str:
-    verdict = view.neighbours.verdict(job, content)
-    there = view.room.tenants[gpu]
-    beside = " and ".join(job_id(case, j) for j in there)
-    value, limit = verdict.value / MILLI, verdict.limit / MILLI
+def _breach(case: Case, job: int, position: int, gpu: int) -> str:
+    view = case.survey
+    verdict = view.neighbours.verdict(job, position)
+    there = " and ".join(job_id(case, j) for j in view.room.tenants[gpu])
+    value, limit = f"{verdict.value / MILLI:.4g}", f"{verdict.limit / MILLI:.4g}"
     if verdict.breach == "forbidden":
-        return f"it must not share with {beside}"
+        return f"it must not share a GPU with {there}"
     if verdict.breach == "own cap":
-        return f"beside {beside} it would slow down {value:.3g} times, allowed are {limit:.3g}"
+        return f"beside {there} it would take {value} times as long, allowed is {_cap(case, job, limit)}"
     if verdict.breach == "their cap":
-        return f"{job_id(case, there[verdict.victim])} would slow down {value:.3g} times, allowed are {limit:.3g}"
+        victim = verdict.victim
+        return f"{job_id(case, victim)} there would take {value} times as long, allowed is {_cap(case, victim, limit)}"
     if verdict.breach == "gate":
-        return f"with {beside} the GPU would progress by {value:.3g} GPUs' worth, without it or one of them by {limit:.3g}"
-    return f"it may never share with one of {beside}"
+        return f"with {there} it would progress by {value} GPUs' worth in all, which does not beat {limit} with one fewer"
+    return f"it may never share a GPU with one of {there}"
+
+
+def _cap(case: Case, job: int, limit: str) -> str:
+    """A cap, and where it comes from if it is tighter than the stated ones."""
+    stated = [c for c in (case.formulated.policy.max_slowdown, _job(case, job).max_slowdown) if c is not None]
+    by_time = float(limit) < min(stated, default=float("inf")) - 0.001
+    return f"{limit} (it would pass its time limit)" if by_time else limit
 
 
 # ---- in use, or not chosen ----
@@ -279,8 +285,8 @@ def _split(joining: Joining) -> str:
         for amount, what in (
             (joining.own, "its own loss"),
             (joining.theirs, "its neighbours'"),
-            (joining.rest, "a later end of all and open GPUs"),
+            (joining.rest, "makespan and fragmentation"),
         )
-        if amount > 0
+        if amount
     ]
     return f" ({', '.join(parts)})" if len(parts) > 1 else ""
