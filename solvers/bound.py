@@ -87,7 +87,8 @@ class Cut:
     facts: Facts
     crowds: tuple[int, ...]  # numbers of tenants; the last stands for itself and, from CROWD on, all above
     most: int  # no GPU has more tenants
-    home_kind: np.ndarray  # (J,) -1 without a home
+    home_kind: np.ndarray  # (J,) of the first GPU at home, whose speed counts; -1 without a home
+    at_home: np.ndarray  # (J, M + 1) GPUs at home by kind, which may be several for a job that runs
     host: np.ndarray  # (M + 1,) which sum of cores and memory a kind's nodes belong to
 
     @property
@@ -107,26 +108,28 @@ class Cut:
 
     def use(self, kind: int, amount: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """What newcomers and those at home on the kind use, in the order of ``columns``."""
-        new = amount[:, None] * weights
-        return np.hstack([new, np.where((self.home_kind == kind)[:, None], new, 0.0)])
+        new = (self.facts.problem.job_gpus * amount)[:, None] * weights
+        return np.hstack([new, (self.at_home[:, kind] * amount)[:, None] * weights])
 
 
 def _cut(facts: Facts) -> Cut:
     p = facts.problem
-    at_home = np.zeros(p.gpus, np.int64)
+    tenants = np.zeros(p.gpus, np.int64)
     home_kind = np.full(p.jobs, -1)
+    at_home = np.zeros((p.jobs, facts.kinds + 1), np.int64)
     host = _hosts(facts)
     for j, home in enumerate(p.home):
         if home is None:
             continue
         if p.job_gpus[j]:
-            at_home[list(home)] += 1
+            tenants[list(home)] += 1
             home_kind[j] = p.gpu_kind[home[0]]
+            np.add.at(at_home[j], p.gpu_kind[list(home)], 1)
         else:
             gpus = facts.gpus_of[home[0]]
             home_kind[j] = p.gpu_kind[gpus[0]] if gpus else facts.kinds
-    most = min(max(1, p.jobs), max(int(p.gpu_max_tenants.max(initial=1)), int(at_home.max(initial=1))))
-    return Cut(facts, tuple(range(1, min(most, CROWD) + 1)), most, home_kind, host)
+    most = min(max(1, p.jobs), max(int(p.gpu_max_tenants.max(initial=1)), int(tenants.max(initial=1))))
+    return Cut(facts, tuple(range(1, min(most, CROWD) + 1)), most, home_kind, at_home, host)
 
 
 def _hosts(facts: Facts) -> np.ndarray:
@@ -236,7 +239,7 @@ def _stays(facts: Facts, cut: Cut, lost: np.ndarray) -> np.ndarray:
             cost[j, 0] = _host_only(p)[j]
             continue
         kind = int(cut.home_kind[j])
-        here = lost[p.job_type[j], kind]
+        here = lost[p.job_type[j], np.flatnonzero(cut.at_home[j])].min(0)
         if p.speed_milli[j, kind] <= 0:
             cost[j] = p.unit_speed[j]
             continue
@@ -257,18 +260,19 @@ def _rows(facts: Facts, cut: Cut) -> Iterator[Row]:
     at_home = {name: np.zeros(p.gpus, np.int64) for name in ("gpu", "memory", "share")}
     for j, home in enumerate(p.home):
         if home is not None and p.job_gpus[j]:
-            kind = p.gpu_kind[home[0]]
-            for name, amount in (("gpu", 1), ("memory", p.memory_mib[j, kind]), ("share", p.share[j, kind])):
-                at_home[name][list(home)] += amount
+            gpus = list(home)
+            at_home["gpu"][gpus] += 1
+            at_home["memory"][gpus] += p.memory_mib[j, p.gpu_kind[gpus]]
+            at_home["share"][gpus] += p.share[j, p.gpu_kind[gpus]]
     whole = np.ones(cut.levels)
     offers = (
-        ("gpu", usable | (at_home["gpu"] > 0), None, cut.slices),
-        ("memory", np.maximum(np.where(usable, p.gpu_memory_mib, 0), at_home["memory"]), p.memory_mib, whole),
-        ("share", np.maximum(np.where(usable, p.gpu_share, 0), at_home["share"]), p.share, whole),
+        (usable | (at_home["gpu"] > 0), None, cut.slices),
+        (np.maximum(np.where(usable, p.gpu_memory_mib, 0), at_home["memory"]), p.memory_mib, whole),
+        (np.maximum(np.where(usable, p.gpu_share, 0), at_home["share"]), p.share, whole),
     )
     for kind in range(facts.kinds):
-        for _, offer, each, weights in offers:
-            amount = p.job_gpus * (1 if each is None else each[:, kind])
+        for offer, each, weights in offers:
+            amount = np.ones(p.jobs) if each is None else each[:, kind]
             if amount.any():
                 capacity = float(offer[p.gpu_kind == kind].sum())
                 yield Row(capacity, cut.columns(kind), cut.use(kind, amount, weights))
@@ -292,7 +296,9 @@ def _host_rows(facts: Facts, cut: Cut) -> Iterator[Row]:
             columns = np.concatenate([cut.columns(kind)[: cut.levels] for kind in kinds])
             columns = np.r_[columns, cut.columns(0)[cut.levels :]]
             new = np.broadcast_to(demand[:, None].astype(float), (p.jobs, len(kinds) * cut.levels))
-            stays = np.where(np.isin(cut.home_kind, kinds), demand, 0)[:, None] * np.ones(cut.levels)
+            part = cut.at_home[:, kinds].sum(1) / np.maximum(p.job_gpus, 1)
+            part = np.where(p.job_gpus > 0, part, np.isin(cut.home_kind, kinds))
+            stays = (demand * part)[:, None] * np.ones(cut.levels)
             yield Row(float(room[host_of == host].sum()), columns, np.hstack([new, stays]))
 
 

@@ -170,11 +170,11 @@ class State:
         self.link[j] = link_class(self.problem, spot)
         self._tighten(j, spot)
         gpus = np.array(spot)
-        kind = f.gpu_kind[spot[0]]
         fresh = gpus[self.empty[gpus]]
         self._open(fresh, 1)
-        self.memory_room[gpus] -= f.memory_mib[j][kind]
-        self.share_room[gpus] -= f.share[j][kind]
+        kinds = self.problem.gpu_kind[gpus]
+        self.memory_room[gpus] -= self.problem.memory_mib[j, kinds]
+        self.share_room[gpus] -= self.problem.share[j, kinds]
         for v, count in counts_by_node(f.gpu_node, spot).items():
             self._use_node(j, v, count, 1)
         for g in spot:
@@ -205,12 +205,12 @@ class State:
 
     def _take_gpus(self, j: int, spot: Spot) -> None:
         f = self.facts
-        kind = f.gpu_kind[spot[0]]
         gpus = np.array(spot)
         for g in spot:
             self.tenants[g].remove(j)
-        self.memory_room[gpus] += f.memory_mib[j][kind]
-        self.share_room[gpus] += f.share[j][kind]
+        kinds = self.problem.gpu_kind[gpus]
+        self.memory_room[gpus] += self.problem.memory_mib[j, kinds]
+        self.share_room[gpus] += self.problem.share[j, kinds]
         self._open(np.array([g for g in spot if not self.tenants[g]], np.int64), -1)
         for v, count in counts_by_node(f.gpu_node, spot).items():
             self._use_node(j, v, count, -1)
