@@ -50,7 +50,7 @@ OUT = typer.Option(None, "--out", metavar="FILE", help="write to this file, whol
 JSON = typer.Option(False, "--json", help="print JSON on standard output and nothing else")
 KEYS_ABOUT = (
     "Made by `planner schema --table --out docs/keys.md`; a test keeps it true. A key without a default may be left out "
-    "unless it is required. Quantities may be written with a unit (`16 GiB`, `90 min`); without one, they count in the "
+    "unless it is required. Quantities may be written with a unit (`16GiB`, `90m`); without one, they count in the "
     "unit of the table."
 )
 OUT_SCENARIO = typer.Option(
