@@ -6,6 +6,7 @@ used instead of it; a declared share stands for memory and utilisation where not
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from planner.plan import Forecast, JobForecast, Source
@@ -43,7 +44,7 @@ def _memory(job: Job, peak_mib: int | None, policy: Policy) -> tuple[int | None,
     """Declared, unless a measured peak with its margin is larger."""
     declared = job.gpu_memory_mib
     if peak_mib is not None:
-        measured = -int(-peak_mib * (1 + policy.memory_peak_margin) // 1)
+        measured = math.ceil(peak_mib * (1 + policy.memory_peak_margin) - 1e-6)
         if declared is None or measured > declared:
             return measured, "measured"
     if declared is not None:
