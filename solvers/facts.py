@@ -276,13 +276,13 @@ def _budgets_of(problem: Problem) -> dict[int, list[tuple[int, int]]]:
 
 def _classes(problem: Problem) -> list[int]:
     """A number for each job; jobs of one number differ only in what waiting costs them, and in their ends."""
+    if not problem.jobs:
+        return []
     columns = [
         getattr(problem, name).reshape(problem.jobs, -1).astype(np.int64)
         for name in _LISTS
         if name not in {"wait_cost", "work", "deferred_end", "remaining_p90_s", "movable", "preemptible"}
     ]
-    if not problem.jobs:
-        return []
     rows = np.ascontiguousarray(np.hstack(columns))
     keys = rows.view([("", rows.dtype)] * rows.shape[1]).ravel()
     classes: list[int] = np.unique(keys, return_inverse=True)[1].ravel().tolist()

@@ -66,7 +66,8 @@ def memory(scene: Scene) -> Iterator[Finding]:
         needs = [scene.memory_mib(o, gpu) for o in there]
         capacity = scene.capacity_mib(gpu)
         if capacity is None:
-            if any(n is not None or o.job.gpu_share_milli for n, o in zip(needs, there, strict=True)):
+            # A share needs no figure: shares of one GPU never pass 1000, whatever its memory is.
+            if any(n is not None for n in needs):
                 yield _at(
                     gpu,
                     "memory",
