@@ -24,6 +24,8 @@ from solvers.terms import Bid
 
 #: Steps per second of the limit in deterministic mode: few enough that the clock does not end the run first.
 STEPS_PER_S = 60
+#: Parts of the GPUs not seen when a job is put back, drawn for each job.
+OVERLOOK = (0.0, 0.0, 0.05, 0.25)
 #: Seconds between two reports.
 REPORT_S = 0.2
 
@@ -117,8 +119,8 @@ class Search:
         return Ruin(view, jobs, {j: self.state.placed[j] for j in jobs})
 
     def _pick_nodes(self) -> tuple[int, ...]:
-        """One or two nodes, or three where running jobs may move round a corner."""
-        most = 3 if self.state.problem.max_moves and self.random.random() < 0.2 else 2
+        """One or two nodes; at times up to four, where gangs span nodes or running jobs move round a corner."""
+        most = 4 if self.random.random() < 0.15 else 2
         count = min(len(self.nodes), self.random.randint(1, most))
         return tuple(sorted(self.random.sample(self.nodes, count)))
 
@@ -172,8 +174,8 @@ class Search:
                 refused[kind] = np.inf if bid is None else bid.cost
 
     def _bid(self, j: int, view: View) -> Bid | None:
-        blink = self.numbers if self.random.random() < 0.5 else None
-        bid = cheapest(self.state, j, view, rng=blink)
+        overlook = self.random.choice(OVERLOOK)
+        bid = cheapest(self.state, j, view, overlook=overlook, rng=self.numbers)
         if self.state.problem.home[j] is None:
             return bid
         home = stay(self.state, j, view)
@@ -183,10 +185,12 @@ class Search:
         """Costly waits first, with noise; at times big gangs or big demands first; who must run before all."""
         f, draw = self.facts, self.random
         gang, host = draw.choice((0.0, 0.0, 1.0)), draw.choice((0.0, 0.0, 0.3))
+        shaken = draw.random() < 0.1
 
         def key(j: int) -> tuple[bool, float]:
             n = max(1, f.job_gpus[j])
-            worth = self.state.waiting(j) / n * draw.uniform(0.6, 1.4)
+            worth = 1.0 if shaken else self.state.waiting(j) / n
+            worth *= draw.uniform(0.6, 1.4)
             weight = n**gang * (1 + f.cpu_milli[j] / n / 1000) ** host
             return not f.must_run(j), -worth * weight
 

@@ -16,8 +16,10 @@ from solvers.state import State, counts_by_node
 from solvers.terms import Bid, Terms, choose, late_cost, node_allowed, node_extra, own_cost, terms_of
 
 
-def cheapest(state: State, j: int, view: View, *, rng: np.random.Generator | None = None) -> Bid | None:
-    """The place that adds the least cost, None if there is none; ``rng`` makes it overlook a few GPUs.
+def cheapest(
+    state: State, j: int, view: View, *, overlook: float = 0.0, rng: np.random.Generator | None = None
+) -> Bid | None:
+    """The place that adds the least cost, None if there is none; ``overlook`` is the part of GPUs not seen.
 
     The job must be open. A running job is moved to another place; to stay is not among the answers.
     """
@@ -32,8 +34,8 @@ def cheapest(state: State, j: int, view: View, *, rng: np.random.Generator | Non
         return _node(state, j, view)
     state.refresh(view)
     terms = terms_of(state, j, view)
-    if rng is not None:
-        terms.allowed[rng.random(len(terms.allowed)) < 0.05] = False
+    if rng is not None and overlook:
+        terms.allowed[rng.random(len(terms.allowed)) < overlook] = False
     bid = _single(state, j, view, terms) if n == 1 else _gang(state, j, view, terms)
     if bid is None or not moves:
         return bid
