@@ -170,6 +170,15 @@ def test_a_terminal_shows_markup_as_text(terminal, name):
     assert terminal.getvalue().count(name) == 3
 
 
+def test_no_control_character_of_a_name_reaches_a_pipe_or_a_terminal(terminal):
+    bad = "a\x1b[2Jb\x07\r\u202e"
+    page = (Grid("t", columns("job"), ((bad,),)), Facts((("job", bad),)), Lines("t", (bad,)))
+    show(page, terminal)
+    for shown in (as_text(page), terminal.getvalue()):
+        assert "[2J" in shown
+        assert not any(c in shown for c in ("\x1b[2J", "\x07", "\r", "\u202e"))
+
+
 def test_no_color_is_respected(terminal, monkeypatch):
     show(plan_page(a_plan()), terminal)
     assert "\x1b[1;32m" in terminal.getvalue()
