@@ -36,7 +36,7 @@ ARROWS = {
         "planner.predict",
         "planner.validate",
     ],
-    "planner.explain": ["planner.formulate"],
+    "planner.explain": ["planner.formulate", "planner.validate"],
     "planner.formulate": ["planner.edit", "solvers"],
     "planner.predict": ["planner.edit"],
     "planner.validate": ["planner.predict"],  # solver-free: the second opinion on every plan

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from planner.explain.fixes import fixes
+from planner.explain.job import Explanation, explain_job
 from planner.explain.reasons import reasons
 
-__all__ = ["reasons"]
+__all__ = ["Explanation", "explain_job", "fixes", "reasons"]

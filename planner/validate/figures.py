@@ -62,10 +62,10 @@ def ends(scene: Scene) -> Iterator[Finding]:
                     o, "ends", f"end is said to be {said:g} s, and nothing it could follow from is known"
                 )
             continue
-        if said is None or stretch is None:
+        if said is None:
             continue
         expected = max(0.0, o.assignment.start_s or 0.0) + left * s * stretch
-        if not math.isclose(said, expected, rel_tol=2 * ROUNDING / min(1.0, scene.v(o)), abs_tol=1):
+        if not math.isclose(said, expected, rel_tol=2 * ROUNDING / scene.speed(o), abs_tol=1):
             yield _of(o, "ends", f"end is said to be {said:g} s; it would be {expected:.0f} s")
 
 

@@ -122,9 +122,9 @@ def reservations(scene: Scene) -> Iterator[Finding]:
 def _late(scene: Scene, o: Occupant, gpu: str, from_s: float, holder: str) -> Iterator[Finding]:
     left, s, stretch = o.forecast.remaining_p90_s, scene.slowdown(o), scene.stretch(o)
     head = f"{gpu} is reserved for {holder} from {from_s:g} s"
-    if left is None or s is None or stretch is None:
+    if left is None or s is None:
         yield Finding("reservations", f"{head}, and nobody knows when job {o.job.id} ends", o.job.id, gpu)
-    elif left * s * stretch > from_s * (1 + ROUNDING / min(1.0, scene.v(o))) + 1:
+    elif left * s * stretch > from_s * (1 + ROUNDING / scene.speed(o)) + 1:
         text = f"{head}, job {o.job.id} would end after {left * s * stretch:.0f} s (p90)"
         yield Finding("reservations", text, o.job.id, gpu)
 

@@ -156,12 +156,15 @@ class Scene:
                 worst = max(worst, s)
         return worst
 
-    def stretch(self, occupant: Occupant) -> float | None:
-        """Time by GPU model and links against the fastest allowed model, k / v; None if it is on a wrong GPU."""
+    def stretch(self, occupant: Occupant) -> float:
+        """Time by GPU model and links against the fastest allowed model: k / v."""
+        return self.link(occupant) / self.speed(occupant)
+
+    def speed(self, occupant: Occupant) -> float:
+        """v: speed on its GPU model against the fastest allowed one; 1 without GPUs, or where nothing is known."""
         job, gpu_ids = occupant.job, occupant.assignment.gpu_ids
         if not gpu_ids:
             return 1.0
-        gpu = self.snapshot.cluster.gpu_by_id[gpu_ids[0]]
         key = (
             job.profile,
             job.gpu_models,
@@ -178,13 +181,12 @@ class Scene:
                 ),
                 default=0.0,
             )
-        fastest = self._fastest[key]
-        return self._link(gpu_ids) * fastest / speed_of(self, job, gpu.model) if fastest else None
+        own = speed_of(self, job, self.snapshot.cluster.gpu_by_id[gpu_ids[0]].model)
+        return min(1.0, own / self._fastest[key]) if self._fastest[key] else 1.0
 
-    def v(self, occupant: Occupant) -> float:
-        """Speed on its GPU model against the fastest allowed; for the tolerance of rounded speeds."""
-        stretch = self.stretch(occupant)
-        return 1 / stretch if stretch else 1.0
+    def link(self, occupant: Occupant) -> float:
+        """k: run time factor of the slowest link between its GPUs; 1 without GPUs."""
+        return self._link(occupant.assignment.gpu_ids) if occupant.assignment.gpu_ids else 1.0
 
     def _link(self, gpu_ids: tuple[str, ...]) -> float:
         """Run time factor of the slowest link between the GPUs."""

@@ -1,0 +1,148 @@
+"""The cheapest single change that would start a waiting job, each candidate planned before it is claimed.
+
+What the plan decided is made a fact first: its jobs run where it puts them and stay there. A change counts if planning
+again then starts the job while, unchanged, it does not. Among the changes that count, the one whose plan costs
+least is given. No claim is made that was not planned; where time runs out, there is no claim.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner import edit
+from planner.errors import PlannerError
+from planner.explain.changes import Change, Ladder, Situation, ladders
+from planner.explain.moves import move_ladder
+from planner.model import Job, Snapshot
+from planner.plan import Fix, Plan
+from planner.policy import Policy
+
+Replan = Callable[[Snapshot, Policy], Plan]
+#: Deferred jobs for which a plan looks for fixes.
+MOST_JOBS = 20
+#: Seconds a job to forecast, formulate and check a plan, measured on two slow cores.
+READING_S = 2e-4
+
+
+def fixes(plan: Plan, replan: Replan, deadline: float) -> dict[str, Fix]:
+    """Fixes of the costliest deferred jobs, as far as ``deadline`` (``time.monotonic``) allows; job id -> fix."""
+    if plan.inputs is None or time.monotonic() + 2 * replan_s(plan) > deadline:
+        return {}
+    search = Search.of(plan, replan, deadline)
+    costliest = sorted(plan.deferred, key=lambda d: (-d.cost_gpu_s, d.job_id))[:MOST_JOBS]
+    found = {d.job_id: search.fix(d.job_id) for d in costliest if not search.late}
+    return {job_id: fix for job_id, fix in found.items() if fix is not None}
+
+
+@dataclass
+class Search:
+    """A plan made fact, planned again without a change to compare with, and the time that is left."""
+
+    plan: Plan
+    replan: Replan
+    deadline: float
+    snapshot: Snapshot
+    policy: Policy
+    base: Plan | None = None
+
+    @classmethod
+    def of(cls, plan: Plan, replan: Replan, deadline: float) -> Search:
+        """Start a search; ``plan`` carries its inputs."""
+        assert plan.inputs is not None
+        policy = edit.changed(plan.inputs.policy, max_moves=0)
+        return cls(plan, replan, deadline, settled(plan, plan.inputs.snapshot), policy)
+
+    @property
+    def late(self) -> bool:
+        """The deadline has passed."""
+        return time.monotonic() >= self.deadline
+
+    def fix(self, job_id: str) -> Fix | None:
+        """The cheapest change that starts the job; None if none does, or none was found in time."""
+        if self.base is None:
+            self.base = self._planned(lambda: (self.snapshot, self.policy))
+        if self.base is None or runs(self.base, job_id):
+            return None
+        situation = Situation(self.snapshot.job_by_id[job_id], self.plan, self.snapshot, self.policy)
+        best: tuple[float, Change] | None = None
+        for ladder in [*ladders(situation), move_ladder(situation)]:
+            found = self._climb(ladder, job_id)
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+            if self.late:
+                break
+        if best is None:
+            return None
+        return Fix(change=best[1].what, detail=best[1].detail, extra_cost_gpu_s=round(best[0], 3))
+
+    def _climb(self, ladder: Ladder, job_id: str) -> tuple[float, Change] | None:
+        """The mildest change of the ladder that works, and what it costs more."""
+        if ladder.halving:
+            return self._halve(ladder.changes, job_id)
+        for change in ladder.changes:
+            if self.late:
+                return None
+            cost = self._extra_cost(change, job_id)
+            if cost is not None:
+                return cost, change
+        return None
+
+    def _halve(self, changes: tuple[Change, ...], job_id: str) -> tuple[float, Change] | None:
+        low, high, best = 0, len(changes) - 1, None
+        while low <= high and not self.late:
+            # The strongest change first: if that does not work, none does.
+            middle = high if best is None else (low + high) // 2
+            cost = self._extra_cost(changes[middle], job_id)
+            if cost is not None:
+                best, high = (cost, changes[middle]), middle - 1
+            elif best is None:
+                return None
+            else:
+                low = middle + 1
+        return best
+
+    def _extra_cost(self, change: Change, job_id: str) -> float | None:
+        """What the plan with the change costs more; None if it does not start the job and place all it freed."""
+        plan = self._planned(change.make)
+        if plan is None or self.base is None or not all(runs(plan, j) for j in (job_id, *change.freed)):
+            return None
+        return plan.objective.total_gpu_s - self.base.objective.total_gpu_s + change.move_cost_gpu_s
+
+    def _planned(self, make: Callable[[], tuple[Snapshot, Policy]]) -> Plan | None:
+        try:
+            return self.replan(*make())
+        except (PlannerError, ValueError):
+            return None  # an edit that makes no valid input, or no valid plan, is no fix
+
+
+def replan_s(plan: Plan) -> float:
+    """About how long planning again takes: the quickest engine that answered, and reading and checking the jobs."""
+    walls = [a.wall_s for a in plan.solve.attempts if a.objective_gpu_s is not None]
+    jobs = len(plan.assignments) + len(plan.deferred)
+    return min(walls, default=0) + jobs * READING_S
+
+
+def runs(plan: Plan, job_id: str) -> bool:
+    """The plan gives the job a place."""
+    return any(a.job_id == job_id for a in plan.assignments)
+
+
+def settled(plan: Plan, snapshot: Snapshot) -> Snapshot:
+    """The snapshot in which the plan's jobs run where it puts them and stay; those it stops wait, held."""
+    places = {a.job_id: a.gpu_ids or a.nodes for a in plan.assignments}
+    return edit.changed(
+        snapshot, jobs=tuple(_settled(j, places, plan, snapshot.now_s) for j in snapshot.jobs)
+    )
+
+
+def _settled(job: Job, places: dict[str, tuple[str, ...]], plan: Plan, now_s: float) -> Job:
+    if job.id in plan.preempted:
+        return edit.changed(job, running_on=(), started_s=None, state="held")
+    if job.id not in places:
+        return job
+    started = job.started_s if job.running else now_s
+    return edit.changed(
+        job, running_on=places[job.id], started_s=started, movable=False, preemptible=False, state="ready"
+    )

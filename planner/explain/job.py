@@ -1,0 +1,218 @@
+"""One job of a plan, explained: who is beside it, what each term costs it, or why it waits and what would start it."""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+from pydantic import Field
+
+from planner import validate
+from planner.explain.fixes import Replan, Search
+from planner.formulate import formulate
+from planner.model import Name, Noun
+from planner.plan import Assignment, Deferred, Fix, Inputs, Plan, Reason
+from planner.validate.scene import Occupant, Scene, scene_of
+
+#: Rules about what a plan says of itself; they say nothing about whether another place would do.
+FIGURES = {"objective", "waiting", "slowdowns", "ends", "neighbours", "memory figures", "states", "waves"}
+#: Other places that are looked at to say why a job does not fill a node in use.
+MOST_PLACES = 16
+
+
+class Beside(Noun):
+    """A neighbour on some of its GPUs."""
+
+    job_id: Name
+    gpu_ids: tuple[Name, ...]
+    profile: str | None = None
+    slowdown: float | None = Field(None, description="the neighbour's own, beside all on its GPUs")
+
+
+class Share(Noun):
+    """What running there costs the job over the horizon, in GPU-seconds, and what waiting would have cost."""
+
+    interference: float
+    speed: float
+    locality: float
+    waiting_avoided: float
+
+
+class Explanation(Noun):
+    """Why a job is where it is."""
+
+    job_id: Name
+    decision: Literal["start", "stay", "move", "wait", "stop"]
+    gpu_ids: tuple[Name, ...] = ()
+    nodes: tuple[Name, ...] = ()
+    neighbours: tuple[Beside, ...] = ()
+    slowdown: float | None = None
+    costs: Share | None = None
+    memory: str = Field("", description="where its memory figure comes from")
+    spread: str | None = Field(None, description="the rule that kept it off nodes in use")
+    reason: Reason | None = None
+    detail: str = ""
+    fix: Fix | None = None
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The explanation in sentences, for a terminal."""
+        return tuple(_waiting_lines(self) if self.decision in ("wait", "stop") else _running_lines(self))
+
+
+def explain_job(plan: Plan, job_id: str, replan: Replan | None = None, time_s: float = 10) -> Explanation:
+    """Explain a job of a plan that carries its inputs; without ``replan`` no fix is looked for.
+
+    Raises
+    ------
+    KeyError
+        The plan has no such job.
+    ValueError
+        The plan does not carry its inputs.
+    """
+    if plan.inputs is None:
+        raise ValueError("the plan has no inputs to explain it from")
+    for a in plan.assignments:
+        if a.job_id == job_id:
+            return _placed(plan, plan.inputs, a)
+    for d in plan.deferred:
+        if d.job_id == job_id:
+            return _waiting(plan, d, replan, time_s)
+    if job_id in plan.preempted:
+        detail = "it is stopped to make room; it said that it may be (preemptible)"
+        return Explanation(job_id=job_id, decision="stop", detail=detail)
+    raise KeyError(job_id)
+
+
+def _waiting(plan: Plan, d: Deferred, replan: Replan | None, time_s: float) -> Explanation:
+    fix = d.fix
+    if fix is None and replan is not None:
+        fix = Search.of(plan, replan, time.monotonic() + time_s).fix(d.job_id)
+    return Explanation(job_id=d.job_id, decision="wait", reason=d.reason, detail=d.detail, fix=fix)
+
+
+def _placed(plan: Plan, inputs: Inputs, a: Assignment) -> Explanation:
+    scene = scene_of(plan, inputs.snapshot, inputs.forecast, inputs.policy)
+    o = scene.occupants[a.job_id]
+    return Explanation(
+        job_id=a.job_id,
+        decision=a.state,
+        gpu_ids=a.gpu_ids,
+        nodes=a.nodes,
+        neighbours=tuple(_beside(scene, o, scene.occupants[n]) for n in a.neighbours),
+        slowdown=a.slowdown,
+        costs=_costs(inputs, scene, o),
+        memory=_memory(scene, o),
+        spread=_spread(plan, inputs, scene, o),
+    )
+
+
+def _beside(scene: Scene, o: Occupant, other: Occupant) -> Beside:
+    shared = tuple(g for g in o.assignment.gpu_ids if g in other.assignment.gpu_ids)
+    return Beside(
+        job_id=other.job.id, gpu_ids=shared, profile=other.job.profile, slowdown=other.assignment.slowdown
+    )
+
+
+def _costs(inputs: Inputs, scene: Scene, o: Occupant) -> Share | None:
+    """The job's part of each term, as the program charges it (without its rounding)."""
+    formulated = formulate(inputs.snapshot, inputs.forecast, inputs.policy)
+    numbers = {inputs.snapshot.jobs[i].id: j for j, i in enumerate(formulated.jobs)}
+    s = scene.slowdown(o)
+    if o.job.id not in numbers or s is None:
+        return None
+    j, p = numbers[o.job.id], formulated.problem
+    v, k = scene.speed(o), scene.link(o)
+    return Share(
+        speed=round((1 - v) * p.unit_speed.item(j) / 1000, 3),
+        interference=round(v * (1 - 1 / s) * p.unit_interference.item(j) / 1000, 3),
+        locality=round(v / s * (1 - 1 / k) * p.unit_locality.item(j) / 1000, 3),
+        waiting_avoided=round(p.wait_cost.item(j) / 1000, 3),
+    )
+
+
+def _memory(scene: Scene, o: Occupant) -> str:
+    """Figure, source and margin: ``12000 MiB a GPU (declared); 500 MiB are kept free beside others``."""
+    if not o.assignment.gpu_ids:
+        return "it needs no GPU memory"
+    figure, source = o.assignment.gpu_memory_mib, o.assignment.memory_source
+    if figure is None:
+        return "its GPU memory is not known, so it has its GPUs for itself"
+    said = {"measured": f"measured peak, with a margin of {scene.policy.memory_peak_margin:.0%}"}
+    text = f"{figure} MiB a GPU ({said.get(source or '', source or 'unknown source')})"
+    nodes = scene.snapshot.cluster.node_by_name
+    margin = max((scene.margin_mib(nodes[n]) for n in o.on), default=0)
+    if not o.assignment.neighbours:
+        return text
+    fence = "held to it" if o.assignment.fenced else "nothing holds tenants to theirs"
+    return f"{text}; {margin} MiB are kept free beside others ({fence})"
+
+
+# ---- forced spreading ----
+
+
+def _spread(plan: Plan, inputs: Inputs, scene: Scene, o: Occupant) -> str | None:
+    """The rule that kept a newcomer off free GPUs of nodes in use, found by asking the checks about that very place."""
+    if not o.newcomer or not o.job.gpus:
+        return None
+    others = {n for n, there in scene.on_node.items() if any(p is not o for p in there)}
+    if len(o.on) == 1 and others & set(o.on):
+        return None  # it does fill a node in use
+    if inputs.policy.packing == "spread":
+        return "the policy's packing is spread"
+    for spot in _fuller_places(scene, o, others):
+        moved = o.assignment.model_copy(update={"gpu_ids": spot, "nodes": (spot[0].split("/")[0],)})
+        trial = plan.model_copy(
+            update={"assignments": tuple(moved if a is o.assignment else a for a in plan.assignments)}
+        )
+        found = validate.problems_of(trial, inputs.snapshot, inputs.forecast, inputs.policy)
+        broken = [f for f in found if f.rule not in FIGURES]
+        if broken:
+            return f"{', '.join(spot)} would have filled a node in use, but {broken[0].text} (rule: {broken[0].rule})"
+    return None
+
+
+def _fuller_places(scene: Scene, o: Occupant, used: set[str]) -> list[tuple[str, ...]]:
+    """Sets of GPUs, large enough for the job, that are free on one node in use."""
+    places = []
+    for node in scene.snapshot.cluster.nodes:
+        free = [g.id for g in node.gpus if g.id not in scene.on_gpu]
+        if node.name in used and len(free) >= o.job.gpus:
+            places.append(tuple(free[: o.job.gpus]))
+    return places[:MOST_PLACES]
+
+
+# ---- sentences ----
+
+
+def _running_lines(e: Explanation) -> list[str]:
+    verb = {"start": "starts", "stay": "stays", "move": "moves to"}[e.decision]
+    lines = [f"{e.job_id} {verb} {'' if e.decision == 'move' else 'on '}{', '.join(e.gpu_ids or e.nodes)}"]
+    for n in e.neighbours:
+        slow = "an unknown slowdown" if n.slowdown is None else f"slowdown {n.slowdown:.3g}"
+        about = f" ({n.profile})" if n.profile else ""
+        lines.append(f"beside {n.job_id}{about} on {', '.join(n.gpu_ids)}, which has {slow}")
+    if e.slowdown is not None and e.neighbours:
+        lines.append(f"its own slowdown is {e.slowdown:.3g}")
+    if e.costs is not None:
+        c = e.costs
+        lines.append(
+            f"over the horizon that costs it {c.interference:.0f} GPU-s by interference, {c.speed:.0f} by the GPU's "
+            f"speed, {c.locality:.0f} by links; waiting would have cost {c.waiting_avoided:.0f}"
+        )
+    lines.append(f"memory: {e.memory}")
+    if e.spread:
+        lines.append(f"why there: {e.spread}")
+    return lines
+
+
+def _waiting_lines(e: Explanation) -> list[str]:
+    if e.decision == "stop":
+        return [f"{e.job_id}: {e.detail}"]
+    lines = [f"{e.job_id} waits: {e.reason}", e.detail]
+    if e.fix is None:
+        return [*lines, "no single change that was tried would start it"]
+    cost = (
+        "" if e.fix.extra_cost_gpu_s is None else f"; the plan would cost {e.fix.extra_cost_gpu_s:+.0f} GPU-s"
+    )
+    return [*lines, f"it would start {e.fix.detail} ({e.fix.change}){cost}"]
