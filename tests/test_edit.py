@@ -29,7 +29,7 @@ def test_an_added_node_is_like_the_other_but_empty_and_well():
     [
         (["a0"], "a0", ["a1", "a2"]),
         (["a0", "a7", "b9"], "a0", ["a8", "a9"]),
-        (["n08", "n09"], "n08", ["n10", "n11"]),
+        (["n08"], "n08", ["n09", "n10"]),
         (["gpu"], "gpu", ["gpu1", "gpu2"]),
     ],
 )

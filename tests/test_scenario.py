@@ -123,6 +123,10 @@ def test_yaml_words_are_those_of_yaml_1_2(load):
     assert jobs == (Job(id="0012", queue="no", duration_s=240, user="2024-01-01", gpus=1),)
 
 
+def test_a_byte_order_mark_is_no_content(load):
+    assert load(b'\xef\xbb\xbf{"schema": "planner.scenario/1"}') == load(HEAD)
+
+
 def test_copies_are_numbered(load):
     assert [j.id for j in load(HEAD + "jobs: [{id: a, count: 3}, {id: b}]").snapshot.jobs] == [
         "a-0",
@@ -300,6 +304,11 @@ def test_an_interference_table_is_read_beside_the_scenario(load):
 def test_a_wrong_scenario_is_told_where_and_what(refusal, found, instead, line):
     assert found in BASE
     assert refusal(BASE.replace(found, instead, 1)) == line
+
+
+def test_a_job_after_copies_is_told_by_its_own_place(refusal):
+    jobs = "jobs: [{id: a, count: 3}, {id: b, running_on: n/0}]"
+    assert refusal(HEAD + jobs) == "s.yaml: jobs[1].running_on: job 'b' runs on 'n/0', and no such GPU exists"
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def _split(name: str) -> tuple[str, str]:
 
 def _successor(name: str) -> str | None:
     stem, digits = _split(name)
-    return stem + str(int(digits) + 1).zfill(len(digits) if digits[0] == "0" else 0) if digits else None
+    return stem + str(int(digits) + 1).zfill(len(digits)) if digits else None
 
 
 def _range(first: str, last: str) -> str:
