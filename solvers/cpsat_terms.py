@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from math import gcd
 
 from ortools.sat.python.cp_model import IntVar, LinearExpr
 
-from solvers.columns import end, price
+from solvers.columns import end, may_wait, price
 from solvers.cpsat_model import Program, Sure, weighted
 from solvers.problem import MILLI, NVLINK
+
+#: Ends that the makespan is compared with, beyond what the program needs.
+STEPS = 12
 
 
 def add_terms(p: Program) -> None:
@@ -59,18 +63,44 @@ def _makespan(p: Program) -> None:
     """The largest end over all jobs."""
     if p.problem.makespan_cost == 0:
         return
-    top = 0
-    latest = []
-    for j in p.jobs:
-        deferred = max(p.problem.deferred_end.item(j), 0)
-        ways = [(var, e or 0) for var, _, e in _running(p, j)]
-        placed = [(p.stay[j], -deferred), *((var, -deferred) for var in p.enters(j))]
-        latest.append((deferred, ways + placed))
-        top = max([top, deferred, *(e for _, e in ways)])
-    last = p.int_var(0, top, "last_end", lambda view: view.last_end())
-    for deferred, terms in latest:
-        p.model.add(last >= weighted(terms) + deferred)
+    fates = [_fates(p, j) for j in p.jobs]
+    floor = max((min((e for e, _ in fate), default=0) for fate in fates), default=0)
+    top = max((e for fate in fates for e, _ in fate), default=0)
+    last = p.int_var(floor, top, "last_end", lambda view: view.last_end())
+    for fate in fates:
+        p.model.add(last >= LinearExpr.sum([e * chosen for e, chosen in fate]))
     p.charge(last, p.problem.makespan_cost)
+    _late(p, last, floor, top, fates)
+
+
+def _fates(p: Program, j: int) -> list[tuple[int, LinearExpr]]:
+    """All that can become of a job: the end, 0 if nobody knows it, and whether it comes to that."""
+    by_end: dict[int, list[tuple[Sure, int]]] = defaultdict(list)
+    for var, _, known in _running(p, j):
+        if isinstance(var, IntVar) or var:
+            by_end[known or 0].append((var, 1))
+    fates = [(e, weighted(ways)) for e, ways in by_end.items()]
+    if may_wait(p.problem, j):
+        placed = [(p.stay[j], -1), *((var, -1) for var in p.enters(j))]
+        fates.append((max(p.problem.deferred_end.item(j), 0), weighted(placed) + 1))
+    return fates
+
+
+def _late(p: Program, last: IntVar, floor: int, top: int, fates: list[list[tuple[int, LinearExpr]]]) -> None:
+    """Whether the last end is past each of some ends; implied, and makes the relaxation much tighter."""
+    known = sorted({e for fate in fates for e, _ in fate if e > floor})
+    steps = known[:: -max(1, -(-len(known) // STEPS))][::-1]
+    before: Sure = 1
+    terms: list[tuple[Sure, int]] = [(last, -1)]
+    for below, step in zip([floor, *steps], steps, strict=False):
+        late = p.bool_var(f"late[{step}]", lambda view, step=step: int(view.last_end() >= step))  # type: ignore[misc]
+        for fate in fates:
+            p.model.add(LinearExpr.sum([chosen for e, chosen in fate if e >= step]) <= late)
+        p.model.add(late <= before)
+        p.model.add(last <= step - 1 + (top - step + 1) * late)
+        terms.append((late, step - below))
+        before = late
+    p.model.add(weighted(terms) <= -floor)
 
 
 def _fragmentation(p: Program) -> None:
