@@ -51,7 +51,9 @@ def alibaba_openb(nodes_csv: Path | str, pods_csv: Path | str, at_s: float | Non
     _some(nodes_path, nodes, lost_nodes)
     _some(pods_path, jobs, lost, or_else=absent)
     when = (
-        "all pods of the trace as one batch" if at_s is None else f"the pods there at {at_s:.15g} s of the trace"
+        "all pods of the trace as one batch"
+        if at_s is None
+        else f"the pods there at {at_s:.15g} s of the trace"
     )
     about = f"Alibaba openb: {len(nodes)} nodes and {len(jobs)} pods, {when}."
     return _scenario("alibaba-openb", about, nodes, jobs, lost_nodes + lost, at_s)
