@@ -66,8 +66,9 @@ class Search:
         if self.base is None or runs(self.base, job_id):
             return None
         situation = Situation(self.snapshot.job_by_id[job_id], self.plan, self.snapshot, self.policy)
-        best: tuple[float, Change] | None = None
-        for ladder in [*ladders(situation), move_ladder(situation)]:
+        moves = self._climb(move_ladder(situation), job_id)
+        best = moves
+        for ladder in ladders(situation):
             found = self._climb(ladder, job_id)
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
@@ -75,7 +76,10 @@ class Search:
                 break
         if best is None:
             return None
-        return Fix(change=best[1].what, detail=best[1].detail, extra_cost_gpu_s=round(best[0], 3))
+        detail = best[1].detail
+        if moves is not None and moves is not best:
+            detail += f"; without that it {moves[1].detail}"
+        return Fix(change=best[1].what, detail=detail, extra_cost_gpu_s=round(best[0], 3))
 
     def _climb(self, ladder: Ladder, job_id: str) -> tuple[float, Change] | None:
         """The mildest change of the ladder that works, and what it costs more."""

@@ -215,4 +215,4 @@ def _waiting_lines(e: Explanation) -> list[str]:
     cost = (
         "" if e.fix.extra_cost_gpu_s is None else f"; the plan would cost {e.fix.extra_cost_gpu_s:+.0f} GPU-s"
     )
-    return [*lines, f"it would start {e.fix.detail} ({e.fix.change}){cost}"]
+    return [*lines, f"it would start: {e.fix.detail} ({e.fix.change}){cost}"]
