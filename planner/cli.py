@@ -113,7 +113,29 @@ def explain(
     json: bool = JSON,
 ) -> None:
     """Say why a job runs where it does, or why it waits and what would start it."""
-    raise NotImplementedError
+    from planner.epoch import replan_with
+    from planner.explain import explain_job
+    from planner.report.page import Lines
+
+    made = read_plan(plan_file)
+    if made.inputs is None:
+        raise InputError(plan_file, "the plan has no inputs", "a plan written with --out")
+    try:
+        explanation = explain_job(made, job, replan_with(made.inputs.forecast.predictor))
+    except KeyError:
+        raise InputError(plan_file, f"no job is called {shown(job)}", close_to(job, made)) from None
+    if json:
+        print(json_text(explanation))
+    else:
+        show_page((Lines(f"{plain(job)} ({explanation.decision})", explanation.lines),))
+
+
+def close_to(job: str, made: Plan) -> str:
+    """The ids in a plan that look like one that is not in it."""
+    from difflib import get_close_matches
+
+    ids = [*(a.job_id for a in made.assignments), *(d.job_id for d in made.deferred), *made.preempted]
+    return ", ".join(get_close_matches(job[:64], ids, cutoff=0.5)) or "the id of a job in the plan"
 
 
 @app.command()
@@ -389,7 +411,10 @@ def run(args: list[str]) -> int:
     try:
         code = app(args=args, prog_name="planner", standalone_mode=False)
         sys.stdout.flush()
-    except (BrokenPipeError, SystemExit):  # the reader has seen enough; typer turns that into an exit of its own
+    except (
+        BrokenPipeError,
+        SystemExit,
+    ):  # the reader has seen enough; typer turns that into an exit of its own
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except PlannerError as error:

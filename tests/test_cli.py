@@ -266,6 +266,28 @@ def test_a_pipe_gets_a_plan_of_thousands_of_jobs_complete(ran, scenario):
 # -- explain, diff, apply, schema --------------------------------------------------------------------
 
 
+def test_a_job_is_explained(ran, plan_file):
+    code, out, _ = ran("explain", plan_file, "j0")
+    assert (code, out.splitlines()[:2]) == (0, ["j0 (start)", "  j0 starts on n0/0"])
+    assert json.loads(ran("explain", plan_file, "j0", "--json")[1])["decision"] == "start"
+    assert ran("explain", plan_file, "j1") == (
+        2,
+        "",
+        "planner: plan.json: no job is called 'j1'; accepted: j0\n",
+    )
+
+
+def test_a_waiting_job_is_explained_with_what_would_start_it(ran, scenario):
+    pair = ONE.replace(
+        "}]\n", "}, {id: j1, gpu_memory_mib: 12000, gpu_utilisation_pct: 50, duration_s: 600}]\n"
+    )
+    assert ran("plan", scenario(pair), "--time-limit", 0, "--out", "p.json")[0] == 0
+    waiting = [d["job_id"] for d in json.loads(Path("p.json").read_text())["deferred"]]
+    code, out, _ = ran("explain", "p.json", *waiting)
+    assert code == 0
+    assert "waits: waiting_capacity" in out and "1140 MiB less a GPU (10860 MiB)" in out
+
+
 def test_two_plans_are_compared(ran, scenario, plan_file):
     scenario(ONE.replace("count: 1", "count: 2").replace("id: j0", "id: j0, gpus: 2"), "t.yaml")
     ran("plan", "t.yaml", "--time-limit", 0, "--out", "t.json")
@@ -371,8 +393,6 @@ def test_the_version_is_printed(ran):
 # -- processes ---------------------------------------------------------------------------------------
 
 PLANNER = [sys.executable, "-m", "planner"]
-#: Two hundred jobs on thirty GPUs keep every engine busy for a while.
-BUSY = ("generate", "--jobs", "200", "--gpus", "30", "--out", "busy.json")
 
 
 def on_a_terminal(*args, **env):
@@ -404,23 +424,45 @@ def test_a_terminal_gets_tables_progress_and_colour(tmp_path):
     assert re.search(r"best [\d,]+, bound ", shown)
 
 
-def test_sigterm_while_planning_gives_the_best_plan(ran, scenario):
+def test_sigterm_while_planning_asks_for_the_best_plan(ran, scenario, monkeypatch):
+    planned, before = epoch.plan_epoch, signal.getsignal(signal.SIGTERM)
+
+    def terminated(*args, stop, **options):
+        assert not stop()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop()
+        return planned(*args, stop=stop, **options)
+
+    monkeypatch.setattr(epoch, "plan_epoch", terminated)
+    code, out, err = ran("plan", scenario(), "--time-limit", 60, "--json")
+    assert (code, err, len(json.loads(out)["assignments"])) == (0, "", 1)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.slow
+def test_a_planner_that_is_terminated_ends_soon_with_a_plan(ran, scenario):
+    """Two hundred jobs on thirty GPUs keep every engine busy for the minute that is allowed."""
     scenario()
-    ran(*BUSY)
-    began = time.monotonic()
+    ran("generate", "--jobs", "200", "--gpus", "30", "--out", "busy.json")
     command = [*PLANNER, "plan", "busy.json", "--time-limit", "60", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
-        time.sleep(2.5)
+        time.sleep(5)
         child.send_signal(signal.SIGTERM)
-        out, err = child.communicate(timeout=30)
+        out, err = child.communicate(timeout=20)
     assert (child.returncode, err) == (0, "")
     assert json.loads(out)["assignments"]
-    assert time.monotonic() - began < 30
 
 
-def test_a_reader_that_stops_reading_is_no_error(scenario):
-    scenario(ONE.replace("id: j0", "id: j0, count: 5000"))
-    command = [*PLANNER, "plan", "s.yaml", "--time-limit", "0"]
+def test_a_reader_that_stops_reading_is_no_error():
+    command = [*PLANNER, "schema", "--table"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         child.stdout.close()
         assert (child.wait(timeout=30), child.stderr.read()) == (0, b"")
+
+
+def test_an_interrupted_command_says_so(ran, scenario, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(epoch, "plan_epoch", interrupted)
+    assert ran("plan", scenario()) == (130, "", "planner: interrupted\n")

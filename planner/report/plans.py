@@ -20,8 +20,8 @@ OUTCOMES: dict[Literal["done", "dry_run", "stale", "refused"], str] = {
     "stale": "stale",
     "refused": "refused",
 }
-#: An engine's outcome that a person should hear about.
-NOTEWORTHY = ("skipped", "failed", "rejected", "anomaly", "no_answer")
+#: An engine's outcomes that a person should hear about: always, or where the plan is not proven the best.
+WRONG, WEAK = ("failed", "rejected", "anomaly"), ("skipped", "no_answer")
 PROVEN = "optimal"
 
 
@@ -37,7 +37,7 @@ def plan_page(plan: Plan) -> Page:
     if plan.reservations:
         rows = tuple((r.job_id, places(r.gpu_ids), duration(r.from_s)) for r in plan.reservations)
         blocks.append(Grid("Reserved", columns("job", "GPUs", "from, in"), rows, style="bold cyan"))
-    notes = tuple(_attempt_note(a) for a in plan.solve.attempts if a.note and a.status in NOTEWORTHY)
+    notes = tuple(_attempt_note(a) for a in plan.solve.attempts if _is_noteworthy(a, plan.solve.status))
     if notes:
         blocks.append(Lines("Engines", notes))
     if plan.warnings:
@@ -141,12 +141,18 @@ def _figures(a: Assignment) -> tuple[str, ...]:
 def _deferred(deferred: tuple[Deferred, ...]) -> Grid:
     costliest = sorted(deferred, key=lambda d: -d.cost_gpu_s)
     rows = tuple((d.job_id, d.reason, d.detail, _fix(d), gpu_time(d.cost_gpu_s)) for d in costliest)
-    names = columns("job", "reason", "detail", "would start with", "waiting costs>")
+    names = columns("job", "reason", "detail", "would start", "waiting costs>")
     return Grid("Waits", names, rows, style="bold magenta")
 
 
 def _fix(d: Deferred) -> str:
-    return f"{d.fix.change}: {d.fix.detail}" if d.fix else ""
+    return d.fix.detail if d.fix else ""
+
+
+def _is_noteworthy(attempt: AttemptRecord, plan_status: str) -> bool:
+    """It says why an engine did not help; one that was to give a bound and did has helped."""
+    weak = attempt.status in WEAK and plan_status != PROVEN and attempt.bound_gpu_s is None
+    return bool(attempt.note) and (attempt.status in WRONG or weak)
 
 
 def _attempt_note(attempt: AttemptRecord) -> str:
@@ -157,7 +163,7 @@ def receipt_page(receipt: Receipt) -> Page:
     """What was done, would be done, or was left out because the cluster had changed."""
     number = Counter(a.outcome for a in receipt.actions)
     counts = ", ".join(f"{number[key]:,} {text}" for key, text in OUTCOMES.items() if number[key])
-    facts = (("plan", receipt.plan_id), ("back end", receipt.backend), ("actions", counts or "nothing to do"))
+    facts = (("plan", receipt.plan_id), ("back end", receipt.backend), ("actions", counts or "none"))
     blocks: list[Block] = [Facts(facts)]
     if receipt.actions:
         rows = tuple(_action(a) for a in receipt.actions)
