@@ -17,12 +17,14 @@ ROOT = Path(__file__).resolve().parent.parent
 ARROWS = {
     "planner.__main__": ["planner.cli"],
     "planner.cli": [
+        "planner.arguments",
         "planner.backends.files",
         "planner.generate",
         "planner.report",
         "planner.scenario",
         "planner.telemetry",
     ],
+    "planner.arguments": ["planner.scenario"],
     "planner.generate": ["planner.scenario"],
     "planner.scenario": ["planner.epoch", "planner.traces"],
     "planner.traces": ["planner.edit", "planner.tables"],

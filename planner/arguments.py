@@ -1,0 +1,117 @@
+"""What the command line's arguments mean: which files are read, and options checked like the keys of a file.
+
+Everything here raises an InputError of one line, or PlanRejected. What is slow to import is imported where it is needed.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from planner.edit import with_policy
+from planner.errors import InputError, PlanRejected
+from planner.model import Seconds, Snapshot
+from planner.policy import SOLVERS, Policy, PredictorSpec
+from planner.quantities import shown
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+
+
+def planning_input(scenario: str | None, from_: str | None) -> tuple[Snapshot, Policy, PredictorSpec]:
+    """What to plan: from a scenario with its policy, or from a snapshot with the default one."""
+    from planner.scenario import load, load_snapshot
+
+    if (scenario is None) == (from_ is None):
+        found = "neither is given" if scenario is None else "both are given"
+        raise InputError("SCENARIO or --from", found, "exactly one of them")
+    if scenario is not None:
+        read = load(Path(scenario))
+        return read.snapshot, read.policy, read.predictor
+    assert from_ is not None
+    if from_ in ("slurm", "kubernetes"):
+        raise InputError("--from", f"the {from_} back end does not exist yet", "a snapshot file")
+    return load_snapshot(Path(from_)), Policy(), PredictorSpec()
+
+
+def overridden(
+    policy: Policy, solver: str | None, time_limit: str | None, deterministic: bool, seed: str | None
+) -> Policy:
+    """The policy with what the command line says instead."""
+    change: dict[str, Any] = {}
+    if solver is not None:
+        if solver not in SOLVERS:
+            raise InputError("--solver", f"got {shown(solver)}", ", ".join(SOLVERS))
+        change["solver"] = solver
+    if time_limit is not None:
+        change["time_limit_s"] = seconds("--time-limit", time_limit)
+    if seed is not None:
+        change["seed"] = whole("--seed", seed)
+    if deterministic:
+        change["deterministic"] = True
+    return with_policy(policy, change)
+
+
+def seconds(name: str, text: str) -> float:
+    """An option that is a time, read as people write it in files."""
+    try:
+        return float(TypeAdapter(Seconds).validate_python(text))
+    except ValidationError:
+        raise InputError(name, f"got {shown(text)}", "seconds, 0 or more") from None
+
+
+def whole(name: str, text: str) -> int:
+    """An option that is a whole number."""
+    if not (text.isascii() and text.isdigit() and len(text) < 12):
+        raise InputError(name, f"got {shown(text)}", "a whole number, 0 or more")
+    return int(text)
+
+
+def read_plan(path: str) -> Plan:
+    """A plan file; InputError if it is not one."""
+    from planner.plan import Plan
+
+    value = read_either(path)
+    if not isinstance(value, Plan):
+        raise InputError(path, "a snapshot", "a plan (schema: planner.plan/1)")
+    return value
+
+
+def check_plan(path: str, made: Plan) -> None:
+    """PlanRejected if the plan breaks a rule in the snapshot that it was made for, whoever wrote it."""
+    from planner.validate import problems_of
+
+    assert made.inputs is not None
+    findings = problems_of(made, made.inputs.snapshot, made.inputs.forecast, made.inputs.policy)
+    if findings:
+        raise PlanRejected(f"{path}: the plan fails {len(findings)} checks: {findings[0]}")
+
+
+def read_either(path: str) -> Plan | Snapshot:
+    """A plan or a snapshot file; its ``schema`` tells which."""
+    from planner.plan import Plan
+    from planner.scenario import load_noun, load_snapshot
+    from planner.scenario.text import read_plain
+
+    raw = read_plain(Path(path))
+    name = raw.get("schema") if isinstance(raw, dict) else None
+    if name == Snapshot.model_fields["schema_"].default:
+        return load_snapshot(path)
+    if name == Plan.model_fields["schema_"].default:
+        return load_noun(path, Plan)
+    found = "is missing" if name is None else f"got {shown(name)}"
+    raise InputError(f"{path}: schema", found, "planner.plan/1 or planner.snapshot/1")
+
+
+def close_to(job: str, made: Plan) -> str:
+    """The ids in a plan that look like one that is not in it."""
+    ids = [*(a.job_id for a in made.assignments), *(d.job_id for d in made.deferred), *made.preempted]
+    return ", ".join(get_close_matches(job[:64], ids, cutoff=0.5)) or "the id of a job in the plan"
+
+
+def moment(at: str | None) -> float | None:
+    """A second of a trace, or None for the whole trace as one batch."""
+    return None if at is None else seconds("--at", at)
