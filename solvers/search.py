@@ -1,4 +1,4 @@
-"""Ruin and recreate: take the jobs of one or two nodes away, put them and some that wait back better.
+"""Ruin and recreate: take some jobs of a few nodes away, put them and some that wait back better.
 
 A step looks at few GPUs, so there are hundreds a second at any size. It is kept if the objective did not rise;
 that it may stay level lets the plan drift out of corners. Running jobs take part if they may move, as long as no
@@ -23,9 +23,17 @@ from solvers.state import State
 from solvers.terms import Bid
 
 #: Steps per second of the limit in deterministic mode: few enough that the clock does not end the run first.
-STEPS_PER_S = 60
+STEPS_PER_S = 120
 #: Parts of the GPUs not seen when a job is put back, drawn for each job.
 OVERLOOK = (0.0, 0.0, 0.05, 0.25)
+#: Nodes looked at in a step, drawn.
+NODES = (1, 2, 2, 3, 3, 4)
+#: How often everything on the nodes is taken away, how many jobs else, and how many that wait join in.
+ALL_OF_A_NODE = 0.05
+FEW = (1, 2, 2, 3, 3, 4, 5, 6, 8)
+WAITING = 16
+#: How often a running job moves although it would do better to stay: it may make room.
+LEAVE_HOME = 0.25
 #: Seconds between two reports.
 REPORT_S = 0.2
 
@@ -112,16 +120,23 @@ class Search:
         view = self._view(nodes)
         inside = set(nodes)
         there = sorted({j for v in nodes for j in self.state.on_node[v]})
-        loose = [j for j in there if self._may_leave(j, inside)]
-        if len(loose) > 4 and self.random.random() < 0.7:
-            loose = [j for j in loose if self.random.random() < 0.6]
-        jobs = loose + self._draw_deferred(len(loose) + 6)
+        loose = self._thin([j for j in there if self._may_leave(j, inside)])
+        jobs = loose + self._draw_deferred(WAITING + len(loose) // 2)
         return Ruin(view, jobs, {j: self.state.placed[j] for j in jobs})
 
+    def _thin(self, loose: list[int]) -> list[int]:
+        """Mostly a few of the jobs that could leave; of those that run no more than may move."""
+        draw = self.random
+        runs = [j for j in loose if self.state.problem.home[j] is not None]
+        spared = draw.sample(runs, max(0, len(runs) - draw.randint(0, self.state.problem.max_moves)))
+        loose = [j for j in loose if j not in spared]
+        if draw.random() < ALL_OF_A_NODE:
+            return loose
+        return draw.sample(loose, min(len(loose), draw.choice(FEW)))
+
     def _pick_nodes(self) -> tuple[int, ...]:
-        """One or two nodes; at times up to four, where gangs span nodes or running jobs move round a corner."""
-        most = 4 if self.random.random() < 0.15 else 2
-        count = min(len(self.nodes), self.random.randint(1, most))
+        """A few nodes: fewer give more steps a second, more let gangs span and jobs move round corners."""
+        count = min(len(self.nodes), self.random.choice(NODES))
         return tuple(sorted(self.random.sample(self.nodes, count)))
 
     def _view(self, nodes: tuple[int, ...]) -> View:
@@ -179,20 +194,25 @@ class Search:
         if self.state.problem.home[j] is None:
             return bid
         home = stay(self.state, j, view)
-        return bid if home is None or (bid is not None and bid.cost < home.cost) else home
+        if home is None or bid is None:
+            return home or bid
+        return bid if bid.cost < home.cost or self.random.random() < LEAVE_HOME else home
 
     def _order(self, jobs: list[int]) -> list[int]:
-        """Costly waits first, with noise; at times big gangs or big demands first; who must run before all."""
+        """Costly waits first, with noise; at times big gangs or big demands first.
+
+        Who must run comes before all, or after all: then room is made for one that waits.
+        """
         f, draw = self.facts, self.random
         gang, host = draw.choice((0.0, 0.0, 1.0)), draw.choice((0.0, 0.0, 0.3))
-        shaken = draw.random() < 0.1
+        shaken, run_first = draw.random() < 0.1, draw.random() < 0.6
 
         def key(j: int) -> tuple[bool, float]:
             n = max(1, f.job_gpus[j])
             worth = 1.0 if shaken else self.state.waiting(j) / n
             worth *= draw.uniform(0.6, 1.4)
             weight = n**gang * (1 + f.cpu_milli[j] / n / 1000) ** host
-            return not f.must_run(j), -worth * weight
+            return f.must_run(j) != run_first, -worth * weight
 
         return sorted(jobs, key=key)
 

@@ -21,7 +21,7 @@ def cheapest(
 ) -> Bid | None:
     """The place that adds the least cost, None if there is none; ``overlook`` is the part of GPUs not seen.
 
-    The job must be open. A running job is moved to another place; to stay is not among the answers.
+    The job must be open. A running job is moved off its home: to stay is the answer of ``stay``.
     """
     f = state.facts
     if any(state.budget_room[b] < amount for b, amount in f.budget_of.get(j, ())):
@@ -29,17 +29,17 @@ def cheapest(
     moves = state.problem.home[j] is not None
     if moves and (not f.movable[j] or state.moved > state.problem.max_moves):
         return None
-    n = f.job_gpus[j]
+    n, home = f.job_gpus[j], state.problem.home[j]
     if n == 0:
         return _node(state, j, view)
     state.refresh(view)
     terms = terms_of(state, j, view)
+    if home is not None:
+        terms.allowed[np.isin(view.gpus, home)] = False
     if rng is not None and overlook:
         terms.allowed[rng.random(len(terms.allowed)) < overlook] = False
     bid = _single(state, j, view, terms) if n == 1 else _gang(state, j, view, terms)
-    if bid is None or not moves:
-        return bid
-    return None if bid.spot == state.problem.home[j] else Bid(bid.cost + f.move_cost[j], bid.spot)
+    return bid if bid is None or not moves else Bid(bid.cost + f.move_cost[j], bid.spot)
 
 
 def stay(state: State, j: int, view: View) -> Bid | None:
@@ -72,9 +72,13 @@ def stay(state: State, j: int, view: View) -> Bid | None:
 def _node(state: State, j: int, view: View) -> Bid | None:
     """A job without GPUs takes the node with the least room left, first among those whose GPUs are taken."""
     f = state.facts
+    home = state.problem.home[j]
     allowed = node_allowed(state, j, view, 0)
+    if home is not None:
+        allowed &= view.nodes != home[0]
     if not allowed.any():
         return None
+    moving = f.move_cost[j] if home is not None else 0
     own = float(f.unit_locality[j] * (1 - MILLI / f.link_milli[j][NVLINK]))
     at = slice(None) if view.everything else view.nodes
     free = np.bincount(view.node_of, state.empty[view.gpus], len(view.nodes)) > 0
@@ -82,7 +86,7 @@ def _node(state: State, j: int, view: View) -> Bid | None:
     rank = np.where(allowed, free + 0.5 * state.cpu_room[at] / most, np.inf)
     spot = (int(view.nodes[int(rank.argmin())]),)
     late = late_cost(state, j, 0.0, MILLI, NVLINK)
-    return Bid(own + float(late), spot)
+    return Bid(own + moving + float(late), spot)
 
 
 def _single(state: State, j: int, view: View, terms: Terms) -> Bid | None:
