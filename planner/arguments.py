@@ -5,6 +5,7 @@ Everything here raises an InputError of one line, or PlanRejected. What is slow 
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,9 @@ from planner.quantities import shown
 
 if TYPE_CHECKING:
     from planner.plan import Plan
+
+#: How a plan file begins that the planner wrote.
+PLAN_BEGINS = re.compile(r'\s*{\s*"schema"\s*:\s*"planner\.plan/1"')
 
 
 def planning_input(scenario: str | None, from_: str | None) -> tuple[Snapshot, Policy, PredictorSpec]:
@@ -95,7 +99,14 @@ def read_either(path: str) -> Plan | Snapshot:
     from planner.plan import Plan
     from planner.scenario import load_noun, load_snapshot
     from planner.scenario.text import read_plain
+    from planner.tables import read_text
 
+    text = read_text(Path(path))
+    if PLAN_BEGINS.match(text):
+        try:  # the quick way; the other one finds words for what is wrong
+            return Plan.model_validate_json(text)
+        except ValidationError:
+            pass
     raw = read_plain(Path(path))
     name = raw.get("schema") if isinstance(raw, dict) else None
     if name == Snapshot.model_fields["schema_"].default:

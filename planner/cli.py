@@ -320,10 +320,8 @@ def run(args: list[str]) -> int:
     try:
         code = app(args=args, prog_name="planner", standalone_mode=False)
         sys.stdout.flush()
-    except (
-        BrokenPipeError,
-        SystemExit,
-    ):  # the reader has seen enough; typer turns that into an exit of its own
+    except (BrokenPipeError, SystemExit):
+        # The reader has seen enough. Typer may have made an exit of its own of it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except PlannerError as error:

@@ -187,6 +187,13 @@ def test_json_is_only_json_and_has_no_inputs(ran, scenario):
     assert Plan.model_validate(whole).id == json.loads(out)["id"]
 
 
+def test_a_deterministic_plan_is_the_same_in_every_run(ran):
+    """But for the time of day and the seconds on the wall."""
+    runs = {ran("plan", QUICKSTART, "--deterministic", "--json")[1] for _ in range(5)}
+    clocks = re.compile(r'"(made_at|wall_s)": [^,\n]*')
+    assert len({clocks.sub("", out) for out in runs}) == 1
+
+
 def test_what_the_command_line_says_goes_before_the_policy(ran, scenario):
     options = ("--solver", "greedy", "--time-limit", "1s", "--seed", 7, "--deterministic")
     code, out, _ = ran(
@@ -286,6 +293,13 @@ def test_a_waiting_job_is_explained_with_what_would_start_it(ran, scenario):
     code, out, _ = ran("explain", "p.json", *waiting)
     assert code == 0
     assert "waits: waiting_capacity" in out and "1140 MiB less a GPU (10860 MiB)" in out
+
+
+def test_a_plan_file_with_a_mistake_is_one_line(ran, plan_file):
+    Path("bad.json").write_text(Path(plan_file).read_text().replace('"made_at"', '"mad_at"', 1))
+    code, out, err = ran("diff", "bad.json", plan_file)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("planner: bad.json: unknown key 'mad_at'; did you mean made_at?")
 
 
 def test_two_plans_are_compared(ran, scenario, plan_file):
