@@ -13,15 +13,17 @@ from builders import gpu, job, node, policy, snapshot
 from problems import random_problem
 
 from planner import explain, predict
-from planner.epoch import plan_epoch, replan_with
+from planner.epoch import checked_plan
 from planner.explain.choosing import spot_for
 from planner.explain.joining import Ledger
 from planner.explain.openings import Survey
 from planner.formulate import formulate
 from planner.model import Throttle
-from planner.plan import REASONS
+from planner.plan import REASONS, Deferred
 from planner.policy import InterferenceSpec, PredictorSpec, Quota, TableRow
+from solvers import greedy
 from solvers.check import objective, violations
+from solvers.problem import Limits
 
 
 def table(*pairs):
@@ -113,6 +115,27 @@ def test_sixteen_on_eight_never_fit_eight_when_all_are_busy_wait_and_four_and_fo
     assert asked(8, 0)[0] == "not_chosen"
 
 
+def test_a_problem_made_elsewhere_is_judged_against_its_empty_cluster_too():
+    def short_of_cores(problem):
+        return {"node_cpu_milli": np.full(problem.nodes, 1_500)}
+
+    state = one_gpu(job(id="a", cpus=2), cpus=8)
+    assert told(state, edited=short_of_cores)["a"] == (
+        "never_fits",
+        "it needs 2 CPUs; the largest node has 1.5 CPUs",
+    )
+
+
+def test_a_gang_that_only_the_backend_keeps_from_running_is_unsupported():
+    state = snapshot([node(2, name="n0"), node(2, name="n1")], [job(id="a", gpus=3, max_nodes=2)])
+    assert reason(state) == "not_chosen"
+    said = told(state, edited=lambda _: {"equal_per_node": True})["a"]
+    assert said == (
+        "unsupported",
+        "the backend files needs the same number of GPUs on every node; its 3 GPUs cannot be divided so",
+    )
+
+
 # ---- unknown ----
 
 
@@ -134,6 +157,17 @@ def test_a_job_that_could_share_if_it_were_known_says_so(fact, rules, said):
 def test_a_job_of_unknown_memory_is_not_kept_off_whole_free_gpus():
     state = snapshot([node(2, name="n0")], [busy(shareable=True), job(id="a", gpu_memory_mib=None)])
     assert reason(state) == "not_chosen"
+
+
+@pytest.mark.parametrize(("used", "said"), [(0, "not_chosen"), (1, "waiting_capacity")])
+def test_a_job_of_unknown_memory_is_not_put_where_strangers_hold_some(used, said):
+    state = snapshot(
+        [node([gpu(unmanaged_memory_mib=used)], name="n0")],
+        [job(id="a", gpu_memory_mib=None, shareable=False)],
+    )
+    assert reason(state) == said
+    if used:
+        assert "1 hold memory of processes that nobody manages" in detail(state)
 
 
 # ---- budgets ----
@@ -199,19 +233,18 @@ def test_a_window_that_no_job_holds_is_a_reservation_window():
     assert reason(one_gpu(job(id="a", duration_s=300)), edited=closing) == "not_chosen"
 
 
-def test_nothing_joins_a_job_that_holds_a_reserved_gpu():
+@pytest.mark.parametrize("duration", [300, None])
+def test_nothing_joins_a_job_that_holds_a_reserved_gpu(duration):
+    running = [
+        job(id="r", running_on=[A], duration_s=1_000),
+        job(id="s", running_on=[B], shareable=False, duration_s=1_000),
+    ]
     state = snapshot(
-        [node(2, name="n0")],
-        [
-            job(id="r", running_on=[A], duration_s=1_000),
-            job(id="s", running_on=[B], shareable=False, duration_s=1_000),
-            job(id="gang", gpus=2),
-            job(id="a"),
-        ],
+        [node(2, name="n0")], [*running, job(id="gang", gpus=2), job(id="a", duration_s=duration)]
     )
-    assert reason(state, max_reservations=1) == "reserved"
-    assert "nothing is added beside it" in detail(state, max_reservations=1) or "reserved for gang" in detail(
-        state, max_reservations=1
+    assert told(state, max_reservations=1)["a"] == (
+        "reserved",
+        "it would fit on n0/0, but a job there holds GPUs of a reservation and nothing is added beside it",
     )
     assert reason(state, max_reservations=0) == "not_chosen"
 
@@ -284,6 +317,20 @@ def test_the_gate_and_pairs_that_never_share_are_interference():
     assert beside((1.2, None))[1] == "there is room on n0/0, but it must not share a GPU with r"
     for never, said in ([], "not_chosen"), (["r"], "interference"):
         assert reason(one_gpu(job(id="r", running_on=[A]), job(id="a", never_with=never))) == said
+
+
+@pytest.mark.parametrize(("excess", "said"), [(0.05, "not_chosen"), (0.35, "interference")])
+def test_a_third_job_that_lowers_the_progress_of_all_is_interference(excess, said):
+    # three at 1.1 each progress by 2.7; else 1/1.7 + 2/1.4 = 2.02 is not better than two at 1.01
+    pairs = [(a, b, 1.01) for a in "xy" for b in "xy"]
+    pairs += [("z", p, 1 + excess) for p in "xy"] + [
+        (p, "z", 1 + excess + 0.2 * (excess > 0.1)) for p in "xy"
+    ]
+    state = one_gpu(*(job(id=p, profile=p, gpu_utilisation_pct=10) for p in "xyz"))
+    given = {"who": "z", "predictor": table(*pairs)}
+    assert reason(state, {"x": [A], "y": [A]}, **given) == said
+    if said == "interference":
+        assert "does not beat 1.98 with one fewer" in detail(state, {"x": [A], "y": [A]}, **given)
 
 
 @pytest.mark.parametrize(("limit", "said"), [(None, "not_chosen"), (4_600, "interference")])
@@ -376,7 +423,7 @@ def filled(problem):
     """A placement made by starting jobs one after the other where ``spot_for`` would."""
     placed = list(problem.base)
     for j in range(problem.jobs):
-        if placed[j] is None and j % 3:
+        if placed[j] is None and j % 2:
             placed[j] = spot_for(Ledger(Survey(problem, tuple(placed))), j)
             if violations(problem, tuple(placed)):
                 placed[j] = None  # a budget or a link; not what is looked at here
@@ -415,21 +462,43 @@ def test_where_a_job_is_said_to_fit_it_fits_at_the_stated_cost_and_nowhere_else_
 # ---- fixes ----
 
 
+def planning(predictor=None):
+    """Plan with the greedy alone; the same checks as in an epoch."""
+
+    def plan(state, rules):
+        f = formulate(state, predict.forecast(state, rules, predictor or PredictorSpec()), rules)
+        return checked_plan(
+            f, greedy.solve(f.problem, Limits(wall_s=9), None, lambda *_: None), "2026-01-01T00:00:00Z"
+        )
+
+    return plan
+
+
 def fix_of(state, who="a", *, predictor=None, seconds=5.0, **rules):
-    predictor = predictor or PredictorSpec()
-    rules = policy(**{"max_reservations": 0, "time_limit_s": 0, **rules})
-    plan = plan_epoch(state, rules, predictor, made_at="2026-01-01T00:00:00Z", fixes=False)
+    plan = planning(predictor)(state, policy(**{"max_reservations": 0, **rules}))
     assert who in {d.job_id for d in plan.deferred}
-    found = explain.fixes(plan, replan_with(predictor), time.monotonic() + seconds).get(who)
+    found = explain.fixes(plan, planning(predictor), time.monotonic() + seconds).get(who)
     return None if found is None else found.change
 
 
 def test_less_memory_is_the_most_that_still_fits():
-    state = one_gpu(
-        job(id="r", running_on=[A], gpu_memory_mib=30_000, gpu_utilisation_pct=10),
-        job(id="a", gpu_memory_mib=20_000, gpu_utilisation_pct=10),
+    taken = (34_000, 30_000, 39_000)
+    running = [
+        job(id=f"r{i}", running_on=[f"n0/{i}"], gpu_memory_mib=m, gpu_utilisation_pct=10)
+        for i, m in enumerate(taken)
+    ]
+    state = snapshot(
+        [node(3, name="n0")], [*running, job(id="a", gpu_memory_mib=20_000, gpu_utilisation_pct=10)]
     )
     assert fix_of(state) == "gpu_memory_mib: 10460"  # 40,960 - 30,000 - 500
+
+
+def test_no_change_is_claimed_for_a_job_that_starts_without_one():
+    plan = planning()(one_gpu(job(id="a")), policy())
+    late = plan.model_copy(
+        update={"assignments": (), "deferred": (Deferred(job_id="a", reason="not_chosen", detail=""),)}
+    )
+    assert explain.fixes(late, planning(), time.monotonic() + 5) == {}
 
 
 def test_another_gpu_model_is_named():
@@ -486,9 +555,8 @@ def test_free_gpus_scattered_over_three_nodes_need_two_moves(movable, fix):  # f
     running += on_node("C", 4, 2, 1, movable=movable)
     new = job(id="new", gpus=4, shareable=False, gpus_per_node=4)
     state = snapshot([node(8, name=name) for name in "ABC"], [*running, new])
-    rules = {"max_reservations": 0, "max_moves": 1, "time_limit_s": 0}
-    plan = plan_epoch(state, policy(**rules), PredictorSpec(), made_at="2026-01-01T00:00:00Z", fixes=False)
-    said = explain.explain_job(plan, "new", replan_with(PredictorSpec()), 20)
+    plan = planning()(state, policy(max_reservations=0, max_moves=1))
+    said = explain.explain_job(plan, "new", planning(), 20)
     assert (said.reason, said.detail) == ("fragmented", "needs 4 GPUs, 4 on each node; 4 are free, as 2+1+1")
     if movable:
         assert said.fix is not None
@@ -501,8 +569,7 @@ def test_free_gpus_scattered_over_three_nodes_need_two_moves(movable, fix):  # f
 
 
 def explained(state, who="a", predictor=None, **rules):
-    rules = policy(**{"max_reservations": 0, "time_limit_s": 0, **rules})
-    plan = plan_epoch(state, rules, predictor or PredictorSpec(), made_at="2026-01-01T00:00:00Z", fixes=False)
+    plan = planning(predictor)(state, policy(**{"max_reservations": 0, **rules}))
     return explain.explain_job(plan, who)
 
 
@@ -540,6 +607,13 @@ def test_a_constraint_that_forces_spreading_is_named(memory, spread):  # field c
     assert (said.spread is not None) == spread
     if said.spread:
         assert "need 160 MiB of host memory on n0, it has 100 (rule: hosts)" in said.spread
+
+
+def test_a_job_that_fills_a_node_in_use_was_not_spread():
+    nodes = [node(4, name="n0", host_memory_mib=100), node(4, name="n1"), node(4, name="n2")]
+    running = [job(id=f"r{v}", running_on=[f"n{v}/0"], shareable=False, host_memory_mib=80) for v in range(2)]
+    said = explained(snapshot(nodes, [*running, job(id="a", shareable=False, host_memory_mib=80)]))
+    assert (said.nodes, said.spread) == (("n1",), None)
 
 
 def test_an_unknown_job_is_a_key_error():

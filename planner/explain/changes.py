@@ -29,6 +29,9 @@ class Change:
     make: Callable[[], tuple[Snapshot, Policy]]
     freed: tuple[str, ...] = ()
     move_cost_gpu_s: float = 0
+    parts: Callable[[], tuple[Change, ...]] = (
+        tuple  # the same with one member less, for changes that have members
+    )
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ class Search:
         if self.base is None or runs(self.base, job_id):
             return None
         situation = Situation(self.snapshot.job_by_id[job_id], self.plan, self.snapshot, self.policy)
-        moves = self._climb(move_ladder(situation), job_id)
+        moves = self._fewest(self._climb(move_ladder(situation), job_id), job_id)
         best = moves
         for ladder in ladders(situation):
             found = self._climb(ladder, job_id)
@@ -92,6 +92,21 @@ class Search:
             if cost is not None:
                 return cost, change
         return None
+
+    def _fewest(self, found: tuple[float, Change] | None, job_id: str) -> tuple[float, Change] | None:
+        """A set of moves none of which can be left out: each is left out once, and the rest planned.
+
+        Not all small sets are tried before larger ones, so that what is said to be needed is checked here.
+        """
+        if found is None:
+            return None
+        for part in found[1].parts():
+            if self.late:
+                return None  # unchecked
+            cost = self._extra_cost(part, job_id)
+            if cost is not None:
+                return self._fewest((cost, part), job_id)
+        return found
 
     def _halve(self, changes: tuple[Change, ...], job_id: str) -> tuple[float, Change] | None:
         low, high, best = 0, len(changes) - 1, None

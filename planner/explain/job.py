@@ -166,9 +166,10 @@ def _spread(plan: Plan, inputs: Inputs, scene: Scene, o: Occupant) -> str | None
             update={"assignments": tuple(moved if a is o.assignment else a for a in plan.assignments)}
         )
         found = validate.problems_of(trial, inputs.snapshot, inputs.forecast, inputs.policy)
-        broken = [f for f in found if f.rule not in FIGURES]
+        broken = {f.rule: f.text for f in reversed(found) if f.rule not in FIGURES}
         if broken:
-            return f"{', '.join(spot)} would have filled a node in use, but {broken[0].text} (rule: {broken[0].rule})"
+            rules = "; ".join(f"{text} (rule: {rule})" for rule, text in reversed(broken.items()))
+            return f"{', '.join(spot)} would have filled a node in use, but {rules}"
     return None
 
 

@@ -70,6 +70,11 @@ def _requeued(s: Situation, those: tuple[Job, ...]) -> Change:
         make=make,
         freed=tuple(sorted(ids)),
         move_cost_gpu_s=sum(_cost(s, j) for j in those),
+        parts=lambda: (
+            tuple(_requeued(s, tuple(j for j in those if j is not out)) for out in those[:MOST_MOVES])
+            if len(those) > 1
+            else ()
+        ),
     )
 
 

@@ -10,8 +10,8 @@ against the placement that was found:
 * ``quota``, ``licence``, ``throttle``: a budget has no room left.
 * ``reservation_window``: free GPUs would do, but they are kept from a time on, and it is not known when this job
   ends (or nobody in the queue holds them: a window of the cluster itself).
-* ``reserved``: free GPUs would do, but they are reserved for another job and this one would end too late; or
-  the job holds a reservation itself and waits for it.
+* ``reserved``: free GPUs would do, but they are reserved for another job and this one would end too late, or a
+  job there holds reserved GPUs and nothing is added beside it; or the job holds a reservation itself.
 * ``fragmented``: enough in total, but not in the shape it needs; a host's cores and memory count as shape.
 * ``interference``: there is room, but every such place breaks a slowdown cap, the sharing gate, somebody's time
   limit, or puts jobs together that must never share.
@@ -177,7 +177,8 @@ def _kept(case: Case, job: int) -> Answer | None:
     gpu = say.blocking_window(case, job)
     own_window = view.problem.gpu_holder.item(gpu) < 0
     unknown = view.problem.remaining_p90_s.item(job) < 0
-    return ("reservation_window" if own_window or unknown else "reserved"), say.window(case, job, gpu)
+    by_time = (own_window or unknown) and not view.kept[gpu]
+    return ("reservation_window" if by_time else "reserved"), say.window(case, job, gpu)
 
 
 def _fragmented(case: Case, job: int) -> Answer | None:

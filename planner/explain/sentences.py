@@ -128,7 +128,7 @@ def window(case: Case, job: int, gpu: int) -> str:
     view = case.survey
     p, name = view.problem, case.formulated.gpu_ids[gpu]
     holder, until = p.gpu_holder.item(gpu), p.gpu_until_s.item(gpu)
-    if until < 0:
+    if view.kept[gpu]:
         return f"it would fit on {name}, but a job there holds GPUs of a reservation and nothing is added beside it"
     whom = f"reserved for {job_id(case, holder)}" if holder >= 0 else "closed"
     head = f"it would fit on {name}, which is {whom} from {until} s on"
@@ -261,7 +261,13 @@ def in_use(case: Case, job: int) -> str:
     free = int((suits & ~own & (room.count == 0)).sum())
     parts = [f"of {int(suits.sum())} suitable GPUs {int(used.sum())} are in use and have no room for it"]
     parts += [f"{int(closed.sum())} are closed"] if closed.any() else []
-    parts += [f"{free} are free"] if free else []
+    strange = (
+        int((suits & ~own & (room.count == 0) & (p.gpu_shared_outside != 0)).sum())
+        if p.alone.item(job)
+        else 0
+    )
+    parts += [f"{strange} hold memory of processes that nobody manages"] if strange else []
+    parts += [f"{free - strange} are free"] if free > strange else []
     return f"{wants(case, job)}; {', '.join(parts)}"
 
 
