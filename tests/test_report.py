@@ -166,6 +166,16 @@ def test_a_narrow_terminal_folds_long_cells_and_loses_nothing(terminal):
     assert (terminal.getvalue().count("x"), terminal.getvalue().count("y")) == (200, 200)
 
 
+def test_a_narrow_terminal_goes_without_spare_columns(terminal):
+    grid = Grid(
+        "t", columns("job", "a?", "b>?", "detail"), (("job-of-mine", "x" * 14, "y" * 14, "word " * 9),)
+    )
+    show((grid,), terminal)
+    assert ("job-of-mine" in terminal.getvalue(), "x" * 14 in terminal.getvalue()) == (True, True)
+    assert "y" not in terminal.getvalue()
+    assert as_text((grid,)).count("y") == 14
+
+
 @pytest.mark.parametrize("name", ["[red]x[/red]", "[/]", "[link=file:///x]y", ":smile:", "a\\[b]", "{0}"])
 def test_a_terminal_shows_markup_as_text(terminal, name):
     show((Grid("t", columns("job"), ((name,),)), Facts((("job", name),)), Lines("t", (name,))), terminal)

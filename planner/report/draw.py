@@ -10,13 +10,19 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from planner.report.page import NONE, Facts, Grid, Lines, Page
 from planner.report.units import counted, plain
+
+#: Cells up to this width are kept on one line where the terminal allows it.
+FOLDS_AT = 20
+#: Blanks around a cell.
+PADDING = 2
 
 
 def console_on(stream: TextIO) -> Console:
@@ -63,7 +69,7 @@ def print_rich(page: Page, stream: TextIO, rows: int, see_all: str) -> None:
             _print_some([Text("  " + plain(line)) for line in block.lines], console, rows, see_all)
         else:
             console.print(Text(block.title, style=block.style or "bold"))
-            console.print(_drawn(block, rows))
+            console.print(_drawn(block, rows, console.width))
             _say_rest(len(block.rows) - rows, console, see_all)
 
 
@@ -76,12 +82,25 @@ def _facts(facts: Facts) -> Table:
     return table
 
 
-def _drawn(grid: Grid, rows: int) -> Table:
+def _drawn(grid: Grid, rows: int, width: int) -> Table:
+    """The table; where it is too wide, spare columns give way from the right, then long cells are folded."""
+    cells = [tuple(plain(cell) or NONE for cell in row) for row in grid.rows[:rows]]
+    wanted = [
+        max([cell_len(c.name), *(cell_len(row[i]) for row in cells)]) for i, c in enumerate(grid.columns)
+    ]
+    least = [min(w, FOLDS_AT) + PADDING for w in wanted]
+    kept = list(range(len(grid.columns)))
+    for i in reversed([i for i in kept if grid.columns[i].spare]):
+        if sum(least[k] for k in kept) > width:
+            kept.remove(i)
+    whole_words = sum(least[k] for k in kept) <= width
     table = Table(box=None, pad_edge=True, header_style="dim")
-    for column in grid.columns:
-        table.add_column(Text(column.name), justify="right" if column.right else "left", overflow="fold")
-    for row in grid.rows[:rows]:
-        table.add_row(*(Text(plain(cell) or NONE) for cell in row))
+    for k in kept:
+        column, fits = grid.columns[k], whole_words and wanted[k] <= FOLDS_AT
+        side: JustifyMethod = "right" if column.right else "left"
+        table.add_column(Text(column.name), justify=side, overflow="fold", no_wrap=fits)
+    for row in cells:
+        table.add_row(*(Text(row[k]) for k in kept))
     return table
 
 

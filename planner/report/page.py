@@ -20,10 +20,11 @@ GAP = "  "
 
 @dataclass(frozen=True)
 class Column:
-    """A column's heading; numbers stand to the right."""
+    """A column's heading. Numbers stand to the right; a spare column gives way on a narrow terminal."""
 
     name: str
     right: bool = False
+    spare: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ Page = tuple[Block, ...]
 
 
 def columns(*names: str) -> tuple[Column, ...]:
-    """Columns by heading; a trailing ``>`` sets one to the right."""
-    return tuple(Column(n.removesuffix(">"), n.endswith(">")) for n in names)
+    """Columns by heading; ``>`` after it sets one to the right, ``?`` makes it a spare one."""
+    return tuple(Column(n.rstrip(">?"), ">" in n, "?" in n) for n in names)
 
 
 def as_text(page: Page) -> str:

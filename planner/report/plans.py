@@ -111,8 +111,8 @@ def _assignments(plan: Plan) -> Grid:
     def place(a: Assignment) -> tuple[int, tuple[str, ...]]:
         return min((order.get(g, len(order)) for g in a.gpu_ids), default=len(order)), a.nodes
 
-    names = ["GPUs", "job", "does", *(["wave>"] if waves else []), *(["model"] if models else [])]
-    names += ["memory/GPU>", "source", "slowdown>", "p90>", "ends after>", "beside"]
+    names = ["GPUs", "job", "does", *(["wave>"] if waves else []), *(["model?"] if models else [])]
+    names += ["memory/GPU>", "source?", "slowdown>", "p90>?", "ends after>", "beside"]
     rows = []
     for a in sorted(plan.assignments, key=place):
         head = [
