@@ -219,11 +219,14 @@ class Search:
     # ---- keep or undo ----
 
     def _is_lawful(self, ruin: Ruin) -> bool:
-        """Every running job that must run does, and no more are away from home than may be."""
+        """Running jobs run and move as they may, and GPUs that lost a tenant are still well shared."""
         state = self.state
-        return state.moved <= state.problem.max_moves and not any(
-            state.placed[j] is None and self.facts.must_run(j) for j in ruin.jobs
-        )
+        if state.moved > state.problem.max_moves:
+            return False
+        if any(state.placed[j] is None and self.facts.must_run(j) for j in ruin.jobs):
+            return False
+        left = {g for j in ruin.jobs if self.facts.job_gpus[j] for g in ruin.before[j] or ()}
+        return all(state.holds(g) for g in sorted(left))
 
     def _keep(self, ruin: Ruin) -> None:
         for j in ruin.jobs:

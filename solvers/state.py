@@ -294,6 +294,26 @@ class State:
                 cap = min(cap, until * MILLI * f.speed_milli[j][f.gpu_kind[g]] // rate)
         return cap
 
+    def holds(self, g: int) -> bool:
+        """Do caps and gate hold among the tenants? They may cease to when one of them leaves."""
+        f, jobs, kind = self.facts, self.tenants[g], self.facts.gpu_kind[g]
+        newcomers = [b for b in jobs if self.is_newcomer(b)]
+        if len(jobs) < 2 or not newcomers:
+            return True
+        if any(self.here[b][g] > min(f.cap_milli[b][kind], self.limit.get(b, NO_SIZE)) for b in jobs):
+            return False
+        if not self.problem.gate:
+            return True
+        progress = self._progress(kind, jobs)
+        if progress <= PPM * max(f.size_milli[b] for b in jobs):
+            return False
+        return all(self._progress(kind, [b for b in jobs if b != i]) <= progress for i in newcomers)
+
+    def _progress(self, kind: int, jobs: list[int]) -> int:
+        f = self.facts
+        slowdown = self.sharing.here(kind, tuple(sorted([f.job_type[b] for b in jobs])))
+        return sum(f.size_milli[b] * (10**9 // slowdown[f.job_type[b]]) for b in jobs)
+
     # ---- offers ----
 
     def refresh(self, view: View) -> None:

@@ -115,6 +115,18 @@ def test_budgets_hold_while_jobs_come_and_go():
     assert [spot is None for spot in placed] == [True, True, False]
 
 
+def test_a_job_does_not_leave_if_those_that_stay_would_break_the_gate():
+    # 2 / 2.1 < 1 < 3 / 2.9: three may share where two may not, although two of them alone would lose less.
+    def slowdown(_kind, _victim, co):
+        return {1: 2100, 2: 2900}[len(co)]
+
+    bound_to_0 = job(speed_milli=(1000, 0), wait_cost=3 * HOUR)
+    problem = make([node(1), node(1, kind=1)], [bound_to_0, bound_to_0, job()], slowdown=slowdown)
+    together = ((0,), (0,), (0,))
+    assert violations(problem, together) == ()
+    assert improved(problem, together) == together
+
+
 VARIED = [
     {},
     {"residents": 0.4, "windows": True, "oddities": True},
