@@ -232,6 +232,14 @@ def test_a_file_is_replaced_with_its_permissions_and_through_links(tmp_path):
     assert (link.is_symlink(), real.read_text(), stat.S_IMODE(real.stat().st_mode)) == (True, "new", 0o640)
 
 
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(tmp_path / "pipe", "text")
+    assert (os.read(reader, 9), os.listdir(tmp_path)) == (b"text", ["pipe"])
+    os.close(reader)
+
+
 def test_a_state_that_is_not_there_is_an_input_error(tmp_path, state):
     with pytest.raises(InputError, match="no such file"):
         FileBackend(tmp_path / "none.json").snapshot()

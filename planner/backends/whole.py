@@ -14,10 +14,10 @@ def write_whole(path: Path, text: str) -> None:
 
     A link's target is replaced, not the link; a device or a pipe is written to. The permissions stay.
     """
-    path = path.resolve()
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
         return
+    path = path.resolve()
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
