@@ -17,8 +17,6 @@ from solvers.problem import MILLI, NETWORK, NVLINK, PCIE, PPM, Problem
 
 #: A size (thousandths) that no job has: the gate's interval for "never".
 NO_SIZE = 2**31 - 1
-#: Number of GPUs per group beyond which a window of costs is not worth building.
-NO_KIND = -1
 
 
 @dataclass(frozen=True)
