@@ -16,6 +16,7 @@ from ortools.sat.python.cp_model import IntVar, LinearExpr
 from solvers.columns import may_enter, may_leave, may_use_node
 from solvers.modes import Gang, Mode, Tables
 from solvers.problem import Placed, Problem
+from solvers.twins import in_order
 from solvers.view import View
 
 Value = Callable[[View], int]
@@ -162,7 +163,7 @@ class Program:
 
     def hint(self, placed: Placed) -> None:
         """Start from this placement: every variable is hinted, and no older hint is left."""
-        view = View(self.problem, self.tables, placed)
+        view = View(self.problem, self.tables, in_order(self.problem, placed))
         self.model.clear_hints()  # type: ignore[no-untyped-call]  # the library forgot to type it
         for var, value in self.values:
             self.model.add_hint(var, value(view))

@@ -6,6 +6,7 @@ The rules for one GPU are not here: a column that breaks one does not exist.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from ortools.sat.python.cp_model import IntVar, LinearExpr
 
@@ -13,6 +14,7 @@ from solvers.columns import may_wait, node_demand
 from solvers.cpsat_model import Program, Sure, difference, weighted
 from solvers.modes import Gang
 from solvers.problem import NETWORK, NVLINK, PCIE
+from solvers.twins import twins
 
 
 def add_rules(p: Program) -> None:
@@ -30,6 +32,7 @@ def add_rules(p: Program) -> None:
     _whole_node(p)
     _budgets(p)
     _max_moves(p)
+    _twins(p)
 
 
 def _columns(p: Program) -> None:
@@ -260,3 +263,18 @@ def _max_moves(p: Program) -> None:
     """At most max_moves running jobs are moved or preempted."""
     stays = [var for var in p.stay if not isinstance(var, int)]
     p.model.add(len(stays) - LinearExpr.sum(stays) <= p.problem.max_moves)
+
+
+def _twins(p: Program) -> None:
+    """Twins come in the order of their nodes, those that wait last; cuts no optimum off."""
+    for jobs in twins(p.problem):
+        one_node = p.problem.job_gpus.item(jobs[0]) <= 1 or p.problem.max_nodes.item(jobs[0]) == 1
+        for a, b in pairwise(jobs):
+            if not (p.at[a] and p.at[b]):
+                continue
+            if one_node:  # how far from the end each of them comes, 0 if it waits
+                early = [(at, p.problem.nodes - v) for v, at in p.at[a].items()]
+                late = [(at, v - p.problem.nodes) for v, at in p.at[b].items()]
+                p.model.add(weighted(early + late) >= 0)
+            else:
+                p.model.add(difference(p.enters(a), p.enters(b)) >= 0)

@@ -1,5 +1,8 @@
 """The CP-SAT engine: its hints, its word and its limits."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from brute import optimum, tiny
 from ortools.sat.python import cp_model
@@ -7,7 +10,8 @@ from problems import HOUR, job, make, node, random_problem
 
 from solvers import cpsat
 from solvers.check import Violation, objective, violations
-from solvers.problem import Limits, Status
+from solvers.problem import Budget, Limits, Status
+from solvers.twins import OF_JOBS, in_order, twins
 
 LIMITS = Limits(wall_s=60, deterministic=True)
 
@@ -28,7 +32,38 @@ def test_the_hint_of_a_plan_is_that_plan_in_every_variable(seed):
         solver.parameters.fix_variables_to_their_hinted_value = True
         assert solver.status_name(solver.solve(program.model)) == "OPTIMAL"
         assert solver.objective_value * program.divisor + program.constant == cost
-        assert objective(problem, program.placement(solver.value)).total == cost
+        assert program.placement(solver.value) == in_order(problem, plan)
+
+
+def with_twins(problem):
+    """The same problem, but its first four jobs, all queued, are equal in everything."""
+    same = {name: getattr(problem, name).copy() for name in OF_JOBS}
+    for values in same.values():
+        values[:4] = values[0]
+    return replace(problem, **same, never=(), budgets=(), gpu_holder=np.full(problem.gpus, -1))
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_the_order_of_twins_cuts_no_optimum_off(seed):
+    problem = with_twins(tiny(seed))
+    least, placed = optimum(problem)
+    assert twins(problem)[0][:4] == (0, 1, 2, 3)
+    for hint in (placed, placed[3::-1] + placed[4:], None):
+        found = cpsat.solve(problem, LIMITS, hint, silent)
+        assert (found.status, found.objective) == (Status.OPTIMAL, least)
+
+
+def test_jobs_are_twins_only_if_nothing_tells_them_apart():
+    def found(*jobs, **rest):
+        return twins(make([node(2)], jobs, **rest))
+
+    assert found(job(), job(), job(2)) == ((0, 1),)
+    assert found(job(), job(wait_cost=1)) == ()
+    assert found(job(), job(home=(0,))) == ()
+    assert found(job(), job(), job(), never=((0, 2),)) == ()
+    assert found(job(), job(), budgets=(Budget("quota", "a", 1, (0,), (1,)),)) == ()
+    assert found(job(), job(), budgets=(Budget("quota", "a", 1, (0, 1), (1, 1)),)) == ((0, 1),)
+    assert twins(make([node(2, holder=1)], [job(), job()])) == ()
 
 
 def test_a_second_hint_replaces_the_first():

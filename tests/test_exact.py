@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 from brute import optimum, tiny
+from problems import HOUR, job, make, node
 
 from solvers import cpsat, mip
 from solvers.check import objective, violations
@@ -102,6 +103,23 @@ def test_a_hint_changes_nothing_but_the_way(seed):
     problem, least, placed = answer(seed)
     for hint in (placed, problem.base):
         assert solve("cp-sat", problem, hint).objective == least
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("max_moves", [0, 1, 2])
+def test_only_max_moves_jobs_go_where_all_would_run_faster(engine, max_moves):
+    residents = [job(home=(g,), movable=True, move_cost=9, speed_milli=[500, 1000]) for g in (0, 1)]
+    problem = make([node(2, kind=0), node(2, kind=1)], residents, max_moves=max_moves, kinds=2)
+    assert solve(engine, problem).objective == HOUR - max_moves * (HOUR // 2 - 9)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("same_index", [False, True])
+def test_a_gang_waits_for_the_same_index_on_both_nodes(engine, same_index):
+    # GPU 1 of one node and GPU 0 of the other are left: a pair of GPUs, not one of one index.
+    nodes = [node(2, closed=[True, False]), node(2, closed=[False, True])]
+    problem = make(nodes, [job(2, max_nodes=2)], same_index=same_index)
+    assert solve(engine, problem).placed == (None if same_index else (1, 2),)
 
 
 @pytest.mark.slow

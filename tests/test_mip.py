@@ -105,10 +105,15 @@ def test_a_cbc_that_breaks_is_a_failure_with_one_line(monkeypatch, tmp_path, scr
     path = tmp_path / "cbc"
     path.write_text(script)
     path.chmod(0o755)
+    files = tmp_path / "files"
+    files.mkdir()
     monkeypatch.setattr(mip, "cbc_path", lambda: str(path))
+    monkeypatch.setenv("TMPDIR", str(files))  # where PuLP puts files that nobody gives a place
+    monkeypatch.setattr("tempfile.tempdir", str(files))
     found = mip.cbc(two_jobs(), LIMITS, None, silent)
     assert found.status is Status.FAILED
     assert found.note.startswith("cbc failed: ") and "\n" not in found.note
+    assert list(files.iterdir()) == []
 
 
 def test_cbc_leaves_no_files(monkeypatch, tmp_path):
