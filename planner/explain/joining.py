@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from planner.explain.openings import Survey
 from solvers.problem import MILLI, NETWORK, NVLINK, PCIE, PPM, Problem, Spot
 
@@ -33,12 +31,24 @@ class Joining:
         return self.own + self.theirs + self.rest
 
 
+@dataclass(frozen=True)
+class _Place:
+    """What a job of some type would find at a place: its slowdown, and what its coming changes for the others."""
+
+    mine: int
+    theirs: int
+    ends: dict[int, int]  # of the neighbours
+    opening: int
+
+
 class Ledger:
     """Costs of starting one more job under a surveyed placement."""
 
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
         self.problem: Problem = survey.problem
+        self._places: dict[tuple[int, Spot], _Place] = {}
+        self._used_nodes = frozenset(survey.problem.gpu_node[survey.room.count > 0].tolist())
 
     @cached_property
     def _ends(self) -> list[tuple[int, int]]:
@@ -70,35 +80,44 @@ class Ledger:
         p = self.problem
         if not p.job_gpus.item(job):
             return Joining(0, 0, self._makespan({job: self._alone_end(job)}), MILLI, MILLI)
-        tenants = self.survey.room.tenants
-        mine = max(self._beside(job, g, tenants[g]) for g in spot)
-        own, end = self._cost(job, spot, mine)
-        changed, theirs = {job: end}, 0
-        for other in sorted({t for g in spot for t in tenants[g]}):
-            their_spot = self.survey.placed[other] or ()
-            before, _ = self._cost(other, their_spot, self._slowdown(other, their_spot))
-            after, their_end = self._cost(other, their_spot, self._slowdown(other, their_spot, job, spot))
-            theirs += after - before
-            changed[other] = their_end
-        rest = self._makespan(changed) + self._opening(spot)
-        return Joining(own, theirs, rest, mine, p.link_milli.item(job, self._link(job, spot)))
+        there = self._at(p.job_type.item(job), spot)
+        own, end = self._cost(job, spot, there.mine)
+        rest = self._makespan({job: end, **there.ends}) + there.opening
+        return Joining(own, there.theirs, rest, there.mine, p.link_milli.item(job, self._link(job, spot)))
 
-    def _beside(self, job: int, gpu: int, others: tuple[int, ...]) -> int:
-        """Slowdown of a job beside others on a GPU."""
-        if not others:
+    def _at(self, job_type: int, spot: Spot) -> _Place:
+        """What any job of a type would find and cause at a place; worked out once."""
+        kept = self._places.get((job_type, spot))
+        if kept is not None:
+            return kept
+        tenants, placed = self.survey.room.tenants, self.survey.placed
+        mine = max(self._beside(job_type, g, tenants[g]) for g in spot)
+        ends, theirs = {}, 0
+        for other in sorted({t for g in spot for t in tenants[g]}):
+            home = placed[other] or ()
+            before, _ = self._cost(other, home, self._slowdown(other, home))
+            after, ends[other] = self._cost(other, home, self._slowdown(other, home, job_type, spot))
+            theirs += after - before
+        kept = self._places[job_type, spot] = _Place(mine, theirs, ends, self._opening(spot))
+        return kept
+
+    def _beside(self, job_type: int, gpu: int, others: tuple[int, ...], more: tuple[int, ...] = ()) -> int:
+        """Slowdown of a job of a type beside others, and types ``more``, on a GPU."""
+        if not others and not more:
             return MILLI
         p = self.problem
-        return p.interference.slowdown(
-            p.gpu_kind.item(gpu), p.job_type.item(job), [p.job_type.item(o) for o in others]
-        )
+        types = [p.job_type.item(o) for o in others]
+        return p.interference.slowdown(p.gpu_kind.item(gpu), job_type, [*types, *more])
 
-    def _slowdown(self, job: int, spot: Spot, more: int = -1, where: Spot = ()) -> int:
-        """Slowdown of a placed job at its slowest GPU, with one ``more`` tenant on the GPUs ``where``."""
-        tenants = self.survey.room.tenants
-        return max(
-            self._beside(job, g, tuple(t for t in tenants[g] if t != job) + ((more,) if g in where else ()))
-            for g in spot
-        )
+    def _slowdown(self, job: int, spot: Spot, more: int | None = None, where: Spot = ()) -> int:
+        """Slowdown of a placed job at its slowest GPU, with one tenant of type ``more`` on the GPUs ``where``."""
+        tenants, job_type = self.survey.room.tenants, self.problem.job_type.item(job)
+        slowest = MILLI
+        for g in spot:
+            others = tuple(t for t in tenants[g] if t != job)
+            added = (more,) if more is not None and g in where else ()
+            slowest = max(slowest, self._beside(job_type, g, others, added))
+        return slowest
 
     def _link(self, job: int, spot: Spot) -> int:
         p = self.problem
@@ -134,6 +153,6 @@ class Ledger:
         p, count = self.problem, self.survey.room.count
         cost = sum(p.gpu_open_cost.item(g) for g in spot if not count[g])
         for v in {p.gpu_node.item(g) for g in spot}:
-            if not count[np.flatnonzero(p.gpu_node == v)].any():
+            if v not in self._used_nodes:
                 cost += p.node_used_cost.item(v)
         return cost

@@ -64,6 +64,7 @@ class Survey:
         self._reserved: dict[int, bool] = {}
         self._openings: dict[tuple[object, ...], tuple[int, Openings]] = {}
         self._number_of: dict[int, tuple[int, Openings]] = {}
+        self._likeness: dict[int, tuple[int, ...]] = {}
         self._fits: dict[tuple[int, ...], Fit] = {}
 
     def _ranks(self, need: np.ndarray, free: np.ndarray) -> np.ndarray:
@@ -139,8 +140,11 @@ class Survey:
 
     def likeness(self, job: int) -> tuple[int, ...]:
         """Jobs of one likeness could go to the same places in the same shape, reservations apart."""
+        known = self._likeness.get(job)
+        if known is not None:
+            return known
         p = self.problem
-        return (
+        known = self._likeness[job] = (
             self._numbered_openings(job)[0],
             p.job_gpus.item(job),
             p.max_nodes.item(job),
@@ -148,6 +152,7 @@ class Survey:
             p.cpu_milli.item(job),
             p.host_memory_mib.item(job),
         )
+        return known
 
     def kept_from(self, job: int) -> bool:
         """Some of the GPUs that the job could enter are kept for a reservation; over the job's likeness."""

@@ -103,5 +103,5 @@ def _most_equal(shape: Shape, counts: np.ndarray) -> int:
 
 def split_sentence(counts: np.ndarray, most: int = 6) -> str:
     """Free GPUs node by node, largest first: ``4+4``, ``3+2+1+…``."""
-    ranked = sorted((int(c) for c in counts if c > 0), reverse=True)
-    return "+".join(map(str, ranked[:most])) + ("+…" if len(ranked) > most else "")
+    ranked = np.sort(counts[counts > 0])[::-1]
+    return "+".join(map(str, ranked[:most].tolist())) + ("+…" if len(ranked) > most else "")

@@ -72,6 +72,7 @@ class Scene:
     on_node: dict[str, list[Occupant]] = field(default_factory=dict)
     tenants: list[Tenant] = field(default_factory=list)
     _slowdowns: dict[tuple[str, tuple[int, ...]], tuple[float | None, ...]] = field(default_factory=dict)
+    _on_gpu: dict[str, dict[str, float | None]] = field(default_factory=dict)
     _fastest: dict[object, float] = field(default_factory=dict)
 
     # ---- who is where ----
@@ -144,13 +145,19 @@ class Scene:
             found.append(None if math.isnan(s) else s)
         return tuple(found)
 
+    def slowdowns_on(self, gpu: Gpu) -> dict[str, float | None]:
+        """Predicted slowdowns of all tenants of a GPU."""
+        found = self._on_gpu.get(gpu.id)
+        if found is None:
+            found = self._on_gpu[gpu.id] = self.slowdowns(gpu.model, self.on_gpu[gpu.id])
+        return found
+
     def slowdown(self, occupant: Occupant) -> float | None:
         """At its slowest GPU."""
         worst = 1.0
         for g in occupant.assignment.gpu_ids:
             if len(self.on_gpu[g]) > 1:
-                gpu = self.snapshot.cluster.gpu_by_id[g]
-                s = self.slowdowns(gpu.model, self.on_gpu[g])[occupant.job.id]
+                s = self.slowdowns_on(self.snapshot.cluster.gpu_by_id[g])[occupant.job.id]
                 if s is None:
                     return None
                 worst = max(worst, s)

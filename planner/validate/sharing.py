@@ -134,7 +134,7 @@ def _names_it(scene: Scene, a: Occupant, b: Occupant) -> bool:
 def slowdown_cap(scene: Scene) -> Iterator[Finding]:
     """No tenant is slowed down past its own or the policy's cap, and each slowdown is predicted."""
     for gpu, _, there in scene.shared_gpus:
-        predicted = scene.slowdowns(gpu.model, there)
+        predicted = scene.slowdowns_on(gpu)
         for o in there:
             s = predicted[o.job.id]
             if s is None:
@@ -152,7 +152,7 @@ def slowdown_cap(scene: Scene) -> Iterator[Finding]:
 def wall_time(scene: Scene) -> Iterator[Finding]:
     """A job shares only if its p95 duration times its p95 slowdown fits its time limit, or sharing costs it nothing."""
     for gpu, _, there in scene.shared_gpus:
-        predicted = scene.slowdowns(gpu.model, there)
+        predicted = scene.slowdowns_on(gpu)
         for o in there:
             s, left, upper = predicted[o.job.id], _time_left(scene, o), o.forecast.remaining_p95_s
             if s is None or left is None or upper is None or s <= 1 + ROUNDING:
