@@ -51,6 +51,11 @@ def test_the_order_of_twins_cuts_no_optimum_off(seed):
     for hint in (placed, placed[3::-1] + placed[4:], None):
         found = cpsat.solve(problem, LIMITS, hint, silent)
         assert (found.status, found.objective) == (Status.OPTIMAL, least)
+    program = cpsat.build(problem)
+    program.hint(placed[3::-1] + placed[4:])
+    solver = cp_model.CpSolver()
+    solver.parameters.fix_variables_to_their_hinted_value = True
+    assert solver.status_name(solver.solve(program.model)) == "OPTIMAL"
 
 
 def test_jobs_are_twins_only_if_nothing_tells_them_apart():
