@@ -82,10 +82,13 @@ def plan_epoch(
     PlanRejected
         The checks refuse the plan; this is a defect of the planner.
     """
+    began = time.monotonic()
     forecast = predict.forecast(snapshot, policy, predictor)
     formulated = formulate(snapshot, forecast, policy, capabilities)
     look_for_fixes = fixes and not policy.deterministic and policy.time_limit_s > 0
     limit_s = policy.time_limit_s * (1 - FIX_SHARE if look_for_fixes else 1)
+    if not policy.deterministic:  # there, limits become iterations, which must not depend on the clock
+        limit_s = max(0.0, limit_s - (time.monotonic() - began))
     solution = _solved(formulated, limit_s, on_progress, stop, anomalies)
     made_at = made_at or datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     plan = checked_plan(formulated, solution, made_at)
