@@ -271,7 +271,10 @@ def test_a_free_gpu_whose_host_memory_is_full_is_named(need, said):  # field cas
     )
     assert reason(state) == said
     if said == "fragmented":
-        assert "2048 MiB of host memory; their nodes have at most 1024 MiB" in detail(state)
+        assert detail(state) == (
+            "GPUs are free (1), but it needs 2048 MiB of host memory; "
+            "of the one node 1 is short of host memory (at most 1024 MiB free)"
+        )
 
 
 @pytest.mark.parametrize(

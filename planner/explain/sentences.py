@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.explain.places import beside, end_s, open_mask
-from planner.explain.shape import shape_of, split_sentence
+from planner.explain.shape import host_limit, shape_of, split_sentence
 from solvers.problem import MILLI
 
 if TYPE_CHECKING:
@@ -151,12 +151,26 @@ def scattered(case: Case, job: int) -> str:
 
 
 def hosts_short(case: Case, job: int) -> str:
-    """Enough GPUs, but the hosts are short of cores or memory."""
-    view = case.survey
+    """Enough GPUs, but their hosts are short of cores or memory: how many of them, and what those have."""
+    view, need = case.survey, _job(case, job)
+    p, shape = view.problem, shape_of(view.problem, job)
     counts = view.slots.counts(view.openings(job).clear, view.gpus)
-    nodes = view.slots.node[np.flatnonzero(counts)]
-    offer = _host_offer(view.room.node_cpu_free[nodes], view.room.node_memory_free[nodes], _job(case, job))
-    return f"GPUs are free ({split_sentence(counts)}), but {host_need(_job(case, job))}; their nodes have at most {offer} free"
+    on_each = shape.per_node or (shape.gpus if shape.max_nodes == 1 else 1)
+    nodes = np.unique(view.slots.node[counts >= min(on_each, counts.max())])
+    cpu, memory = view.room.node_cpu_free[nodes], view.room.node_memory_free[nodes]
+    few_cpus = cpu[host_limit(cpu, p.cpu_milli.item(job), shape.gpus) < on_each]
+    little_memory = memory[host_limit(memory, p.host_memory_mib.item(job), shape.gpus) < on_each]
+    short = (
+        [f"{_are(few_cpus)} short of CPUs (at most {few_cpus.max() / MILLI:g} free)"] if len(few_cpus) else []
+    )
+    if len(little_memory):
+        short.append(f"{_are(little_memory)} short of host memory (at most {little_memory.max()} MiB free)")
+    hosts = f"of the {len(nodes)} nodes" if len(nodes) > 1 else "of the one node"
+    return f"GPUs are free ({split_sentence(counts)}), but {host_need(need)}; {hosts} {' and '.join(short)}"
+
+
+def _are(nodes: np.ndarray) -> str:
+    return f"{len(nodes)} {'is' if len(nodes) == 1 else 'are'}"
 
 
 def host_need(job: Job) -> str:
