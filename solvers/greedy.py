@@ -91,12 +91,12 @@ def one_pass(facts: Facts, sharing: Sharing, order: Sequence[int], deadline: flo
         if deadline is not None and not turn % STRIDE and time.monotonic() > deadline:
             return None
         if facts.problem.home[j] is None:
-            _decide(state, j, refused)
+            decide(state, j, refused)
     return state
 
 
-def _decide(state: State, j: int, refused: dict[int, float]) -> None:
-    """Place a job where it costs least or let it wait.
+def decide(state: State, j: int, refused: dict[int, float]) -> bool:
+    """Place an open job where it costs least or let it wait; is it placed?
 
     ``refused`` holds the least cost at which a job of a class found a place but rather waited. Costs hardly
     ever fall while a plan fills up, so that a job like it need not look again.
@@ -107,14 +107,15 @@ def _decide(state: State, j: int, refused: dict[int, float]) -> None:
     typical = not (facts.never.get(j) or facts.budget_of.get(j) or len(facts.windowed))
     if typical and refused.get(kind, -1.0) >= waiting:
         state.defer(j)
-        return
+        return False
     bid = cheapest(state, j, facts.everything)
     if bid is not None and bid.cost < waiting:
         state.put(j, bid.spot)
-        return
+        return True
     state.defer(j)
     if typical:
         refused[kind] = np.inf if bid is None else bid.cost
+    return False
 
 
 class Ranks:

@@ -34,6 +34,8 @@ FEW = (1, 2, 2, 3, 3, 4, 5, 6, 8)
 WAITING = 16
 #: How often a running job moves although it would do better to stay: it may make room.
 LEAVE_HOME = 0.25
+#: The largest part of the time left for the last fill.
+LAST_FILL = 0.1
 #: Seconds between two reports.
 REPORT_S = 0.2
 
@@ -83,17 +85,44 @@ class Search:
 
     def run(self, deadline: float, most: int | None, report: Report) -> None:
         """Steps until the deadline, and at most ``most``."""
+        began = time.monotonic()
         told, told_at = self.state.total, 0.0
+        self.fill(deadline)
+        # The last fill takes about as long as the first: steps leave room that those who wait have not seen.
+        stop = deadline - min(time.monotonic() - began, LAST_FILL * max(0.0, deadline - began))
         while self.nodes and (most is None or self.steps < most):
             now = time.monotonic()
-            if now >= deadline:
+            if now >= stop:
                 break
             self.step()
             if self.state.total < told and now - told_at > REPORT_S:
                 told, told_at = self.state.total, now
                 report(tuple(self.state.placed), told, None)
+        self.fill(deadline)
         if self.state.total < told:
             report(tuple(self.state.placed), self.state.total, None)
+
+    def fill(self, deadline: float) -> None:
+        """Start every queued job that waits although it would cost less to start it, the costliest first."""
+        refused: dict[int, float] = {}
+        changed: list[int] = []
+        for turn, j in enumerate(sorted(self.deferred, key=lambda j: (-self.state.waiting(j), j))):
+            if not turn % greedy.STRIDE and time.monotonic() > deadline:
+                break
+            if self.state.problem.home[j] is None and self._start(j, refused):
+                changed.append(j)
+        self._sort_out(changed)
+
+    def _start(self, j: int, refused: dict[int, float]) -> bool:
+        before = self.state.total
+        self.state.reopen(j)
+        if not greedy.decide(self.state, j, refused):
+            return False
+        if self.state.total <= before:
+            return True
+        self.state.take(j)
+        self.state.defer(j)
+        return False
 
     def step(self) -> bool:
         """One ruin and recreate; was it kept?"""
@@ -108,7 +137,7 @@ class Search:
         self._recreate(ruin)
         if self._is_lawful(ruin) and self.state.total <= before:
             self.gains += self.state.total < before
-            self._keep(ruin)
+            self._sort_out(ruin.jobs)
             return True
         self._undo(ruin)
         return False
@@ -228,8 +257,9 @@ class Search:
         left = {g for j in ruin.jobs if self.facts.job_gpus[j] for g in ruin.before[j] or ()}
         return all(state.holds(g) for g in sorted(left))
 
-    def _keep(self, ruin: Ruin) -> None:
-        for j in ruin.jobs:
+    def _sort_out(self, jobs: list[int]) -> None:
+        """Keep the list of those that wait."""
+        for j in jobs:
             waits = self.state.placed[j] is None
             if waits and j not in self.place_of:
                 self.place_of[j] = len(self.deferred)

@@ -185,3 +185,11 @@ def test_it_improves_on_one_order(seed):
     first = greedy.solve(problem, Limits(wall_s=0), None, silent)
     answer = solve(problem, Limits(wall_s=3, deterministic=True), first.placed, silent)
     assert answer.objective < 0.995 * first.objective
+
+
+def test_no_job_waits_that_could_start_for_less():
+    # 200 cheap jobs beside a few dear ones: a step draws the dear ones first, and yet none is left out.
+    dear = [job(wait_cost=9 * HOUR)] * 20
+    problem = make([node(8, max_tenants=1)] * 2, [*dear, *[job(0, wait_cost=1)] * 200], kinds=1)
+    placed = improved(problem, problem.base, Limits(wall_s=0.05, deterministic=True))
+    assert all(spot is not None for spot in placed[20:])
