@@ -5,13 +5,8 @@ Commands run in this process unless the test is about a process: signals, pipes,
 
 import json
 import os
-import pty
 import re
-import select
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -404,38 +399,7 @@ def test_the_version_is_printed(ran):
     assert ran("--version") == (0, f"planner {cli.__version__}\n", "")
 
 
-# -- processes ---------------------------------------------------------------------------------------
-
-PLANNER = [sys.executable, "-m", "planner"]
-
-
-def on_a_terminal(*args, **env):
-    """What a command shows at a terminal of 100 columns."""
-    leader, follower = pty.openpty()
-    known = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **env}
-    known = {k: v for k, v in known.items() if k != "NO_COLOR" or "NO_COLOR" in env}
-    with subprocess.Popen(
-        [*PLANNER, *args], stdin=follower, stdout=follower, stderr=follower, env=known
-    ) as child:
-        os.close(follower)
-        shown = bytearray()
-        while select.select([leader], [], [], 30)[0]:
-            try:
-                chunk = os.read(leader, 1 << 16)
-            except OSError:  # the other end is closed
-                break
-            if not chunk:
-                break
-            shown += chunk
-    os.close(leader)
-    return child.returncode, shown.decode()
-
-
-def test_a_terminal_gets_tables_progress_and_colour(tmp_path):
-    code, shown = on_a_terminal("plan", str(QUICKSTART), "--deterministic")
-    assert code == 0
-    assert "\x1b[1;32mRuns\x1b[0m" in shown
-    assert re.search(r"best [\d,]+, bound ", shown)
+# -- signals ----------------------------------------------------------------------------------------
 
 
 def test_sigterm_while_planning_asks_for_the_best_plan(ran, scenario, monkeypatch):
@@ -451,27 +415,6 @@ def test_sigterm_while_planning_asks_for_the_best_plan(ran, scenario, monkeypatc
     code, out, err = ran("plan", scenario(), "--time-limit", 60, "--json")
     assert (code, err, len(json.loads(out)["assignments"])) == (0, "", 1)
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-@pytest.mark.slow
-def test_a_planner_that_is_terminated_ends_soon_with_a_plan(ran, scenario):
-    """Two hundred jobs on thirty GPUs keep every engine busy for the minute that is allowed."""
-    scenario()
-    ran("generate", "--jobs", "200", "--gpus", "30", "--out", "busy.json")
-    command = [*PLANNER, "plan", "busy.json", "--time-limit", "60", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
-        time.sleep(5)
-        child.send_signal(signal.SIGTERM)
-        out, err = child.communicate(timeout=20)
-    assert (child.returncode, err) == (0, "")
-    assert json.loads(out)["assignments"]
-
-
-def test_a_reader_that_stops_reading_is_no_error():
-    command = [*PLANNER, "schema", "--table"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-        child.stdout.close()
-        assert (child.wait(timeout=30), child.stderr.read()) == (0, b"")
 
 
 def test_an_interrupted_command_says_so(ran, scenario, monkeypatch):
