@@ -66,7 +66,7 @@ class TooManyError(Exception):
 
 
 def estimate(problem: Problem, cap: int) -> int | None:
-    """Number of columns of the job-level program, None if there are more than ``cap``."""
+    """Number of columns of the job-level program, None if it would take the work of more than ``cap`` to know."""
     try:
         return sum(len(cell.columns) for cell in cells(problem, cap))
     except TooManyError:
@@ -318,7 +318,8 @@ class _Rules:
 
     def _grow(self, gpu: _Alike, stay: Spot, new: Spot, pool: Spot) -> Iterator[Column]:
         """The set itself if it is allowed, then every larger one; rules that only tighten prune."""
-        self._count(1)
+        # A set of many tenants takes as long to judge as several of the usual two or three.
+        self._count(max(1, len(stay + new) ** 2 // 9))
         slowdown = self._slowdown(gpu.kind, stay + new)
         if not new or self._allowed(gpu, stay, new, slowdown):
             yield Column(stay, new, slowdown)

@@ -70,9 +70,9 @@ AUTO, BOUND, EXACT, GREEDY, SEARCH = "auto", "bound", "cp-sat", "greedy", "searc
 ENGINES = {
     GREEDY: Engine(_greedy),
     SEARCH: Engine(_search),
-    EXACT: Engine(_cpsat, cap=100_000),
-    "highs": Engine(_highs, cap=40_000),
-    "cbc": Engine(_cbc, cap=40_000),
+    EXACT: Engine(_cpsat, cap=30_000),
+    "highs": Engine(_highs, cap=30_000),
+    "cbc": Engine(_cbc, cap=30_000),
 }
 #: A name for several engines, of which the first that works is used.
 FIRST_OF = {"mip": ("highs", "cbc")}

@@ -39,7 +39,7 @@ ARROWS = {
         "planner.validate",
     ],
     "planner.explain": ["planner.formulate", "planner.validate"],
-    "planner.formulate": ["planner.predict", "solvers"],
+    "planner.formulate": ["planner.edit", "planner.predict", "solvers"],
     "planner.predict": ["planner.plan"],
     "planner.validate": ["planner.predict"],  # solver-free: the second opinion on every plan
     "planner.backends": ["planner.formulate"],  # the protocol and its helpers; each backend has a row above
