@@ -132,7 +132,7 @@ def test_fragmentation_is_smaller_than_any_difference_that_matters():
     nodes = [node(4), node(4)]
     f = problem_of([job(), job()], nodes=nodes)
     together, apart = cost(f, ((0,), (1,))), cost(f, ((0,), (4,)))
-    assert 0 < apart["fragmentation"] - together["fragmentation"]
+    assert apart["fragmentation"] - together["fragmentation"] > 0
     assert apart["fragmentation"] < H / 1000 * 2
     # one shared GPU on utilisations that fit together is tidier still
     assert cost(f, ((0,), (0,)))["fragmentation"] == together["fragmentation"]
@@ -396,3 +396,15 @@ def test_few_types_are_made_coarser_and_said():
     assert len(f.types) <= 4
     assert "rounded up to 25 points" in f.warnings[0]
     assert problem_of(many).types == tuple(f"{u}%" for u in range(5, 61, 5))
+
+
+def test_profiles_that_are_too_rare_for_a_type_share_with_nobody():
+    rows = [("a", "a", 1.1), ("a", "b", None), ("b", "a", None), *((f"p{i}", "a", 1.1) for i in range(6))]
+    queue = [job(profile="a"), job(profile="a"), *(job(profile=p) for p in ("b", "p0", "p1", "p2"))]
+    f = problem_of(queue, predictor=measured(*rows), interference_types=2)
+    assert len(f.types) == 2
+    assert "4 jobs of rare profiles share with nobody" in f.warnings[-1]
+    both = [(0,) if i in {0, 1} else None for i in range(6)]
+    assert cost(f, tuple(both)) is not None  # two of the common profile still share
+    for other in range(2, 6):
+        assert cost(f, tuple((0,) if i in {0, other} else None for i in range(6))) is None

@@ -8,6 +8,7 @@ contention. With more types than the policy allows, the rounding gets coarser an
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     Row = Callable[[int, tuple[int, ...]], np.ndarray]
 
+#: A type that no model predicts anything for: its jobs share with nobody.
+NOTHING_KNOWN = Tenant(None, None)
 #: (step for declared shares, step for everything else), percent points; the finest that fits is used.
 STEPS = ((0.1, 5), (5, 5), (10, 10), (25, 25), (100, 100))
 
@@ -50,20 +53,27 @@ def interference_types(
         if len(set(tenants)) <= policy.interference_types:
             break
     else:
-        tenants, step = _most_common(tenants, policy.interference_types), STEPS[-1][1]
+        tenants = _most_common(tenants, policy.interference_types)
     numbers: dict[Tenant, int] = {}
     of_job = np.array([numbers.setdefault(t, len(numbers)) for t in tenants], np.int64)
     kept = tuple(numbers)
-    coarse = step > STEPS[0][1]
     return Types(
         of_job,
         tuple(_name(t) for t in kept),
         kept,
         Interference(len(kept), len(kinds), _rows(kept, kinds, model), math.ceil(model.cap * MILLI)),
-        (f"utilisations are rounded up to {step} points to keep to {policy.interference_types} types",)
-        if coarse
-        else (),
+        _warnings(views, tenants, step, policy.interference_types),
     )
+
+
+def _warnings(views: list[JobView], tenants: list[Tenant], step: float, most: int) -> tuple[str, ...]:
+    out = []
+    if step > STEPS[0][1]:
+        out.append(f"utilisations are rounded up to {step} points to keep to {most} types")
+    lost = sum(t == NOTHING_KNOWN and v.tenant != NOTHING_KNOWN for t, v in zip(tenants, views, strict=True))
+    if lost:
+        out.append(f"{lost} jobs of rare profiles share with nobody, to keep to {most} types")
+    return tuple(out)
 
 
 def _tenant(view: JobView, known: bool, share_step: float, step: float) -> Tenant:
@@ -76,13 +86,10 @@ def _tenant(view: JobView, known: bool, share_step: float, step: float) -> Tenan
 
 
 def _most_common(tenants: list[Tenant], most: int) -> list[Tenant]:
-    """The rarest profiles are no longer told apart: only their utilisation is."""
-    counts: dict[Tenant, int] = {}
-    for t in tenants:
-        counts[t] = counts.get(t, 0) + 1
-    # The rest fall into at most two types: busy and unknown.
-    keep = set(sorted(counts, key=lambda t: (-counts[t], str(t)))[: max(0, most - 2)])
-    return [t if t in keep else Tenant(None, None if t.utilisation_pct is None else 100.0) for t in tenants]
+    """The rarest types are not told apart; nothing can be predicted for what is left of them, so they do not share."""
+    counts = Counter(tenants)
+    keep = set(sorted(counts, key=lambda t: (-counts[t], str(t)))[: max(0, most - 1)])
+    return [t if t in keep else NOTHING_KNOWN for t in tenants]
 
 
 def _name(tenant: Tenant) -> str:
