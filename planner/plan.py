@@ -66,6 +66,9 @@ class Assignment(Noun):
     slowdown: float | None = Field(None, description="predicted, beside its neighbours; None: unknown")
     slowdown_p90: float | None = None
     finish_s: float | None = Field(None, description="None: its duration is unknown")
+    finish_p90_s: float | None = Field(
+        None, description="by the upper values of its duration and its slowdown"
+    )
     moved_from: tuple[Name, ...] | None = None
     wave: int = Field(0, description="0 at once; wave i after the moves of wave i-1 have left")
     leaves_wave: int | None = Field(None, description="wave in which a moved job leaves its old place")

@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from planner.formulate.jobs import JobView
 from planner.formulate.reserve import link_of
 from planner.formulate.waves import waves
@@ -183,13 +185,8 @@ def _assignment(r: _Reading, j: int) -> Assignment:
     gpus = bool(problem.job_gpus[j])
     neighbours = sorted({i for g in spot for i in r.others(j, g)}) if gpus else []
     start = _start_s(r, j, state)
-    finish = (
-        None
-        if rate is None or forecast.remaining_s is None
-        else max(0.0, start or 0.0) + forecast.remaining_s / rate
-    )
+    p90 = None if slowdown is None else 1 + (slowdown - 1) * (1 + r.f.policy.slowdown_margin)
     nodes = sorted({int(problem.gpu_node[g]) for g in spot}) if gpus else list(spot)
-    margin = r.f.policy.slowdown_margin
     return Assignment.model_construct(
         job_id=job.id,
         gpu_ids=tuple(r.f.gpu_ids[g] for g in spot) if gpus else (),
@@ -197,8 +194,9 @@ def _assignment(r: _Reading, j: int) -> Assignment:
         state=state,
         start_s=start,
         slowdown=None if slowdown is None else round(slowdown, 6),
-        slowdown_p90=None if slowdown is None else round(1 + (slowdown - 1) * (1 + margin), 6),
-        finish_s=None if finish is None else round(finish, 3),
+        slowdown_p90=None if p90 is None else round(p90, 6),
+        finish_s=_finish_s(start, forecast.remaining_s, rate),
+        finish_p90_s=_finish_s(start, forecast.remaining_p90_s, r.rate(j, spot, p90)),
         moved_from=tuple(job.running_on) if state == "move" else None,
         wave=r.start_wave.get(j, 0),
         leaves_wave=r.leave_wave.get(j),
@@ -207,6 +205,13 @@ def _assignment(r: _Reading, j: int) -> Assignment:
         memory_source=forecast.memory_source,
         fenced=_fenced(r, spot) if neighbours else None,
     )
+
+
+def _finish_s(start_s: float | None, remaining_s: float | None, rate: float | None) -> float | None:
+    """What runs already ends its remaining time from now."""
+    if remaining_s is None or rate is None:
+        return None
+    return round(max(0.0, start_s or 0.0) + remaining_s / rate, 3)
 
 
 def _start_s(r: _Reading, j: int, state: State) -> float | None:
@@ -331,14 +336,15 @@ def _pairs(r: _Reading) -> tuple[int, int]:
 
 
 def _utilisation(r: _Reading) -> float | None:
-    """Mean over the open GPUs of the tenants' summed utilisation, at most 100 each; None if one is unknown."""
+    """Mean over the GPUs open or in use of the tenants' summed utilisation, at most 100 each; None if one is unknown."""
     total = 0.0
     for jobs in r.tenants.values():
         known = [r.tenant(j).utilisation_pct for j in jobs]
         if None in known:
             return None
         total += min(100.0, sum(u for u in known if u is not None))
-    gpus = int((~r.f.problem.gpu_closed).sum())
+    # A closed GPU counts if somebody is on it.
+    gpus = len(set(np.flatnonzero(~r.f.problem.gpu_closed).tolist()) | set(r.tenants))
     return round(total / gpus, 3) if gpus else None
 
 
