@@ -61,6 +61,7 @@ def plan_epoch(
     on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
     fixes: bool = True,
+    bound: bool = True,
     anomalies: Path | None = None,
 ) -> Plan:
     """Plan one epoch.
@@ -72,6 +73,8 @@ def plan_epoch(
     fixes
         Look for the cheapest change that would start the costliest deferred jobs. Never in deterministic
         mode, because how many are found depends on the clock.
+    bound
+        Look for a lower bound; not needed where only what starts is asked.
     anomalies
         Folder for the models on which an engine was wrong.
 
@@ -89,7 +92,7 @@ def plan_epoch(
     limit_s = policy.time_limit_s * (1 - FIX_SHARE if look_for_fixes else 1)
     if not policy.deterministic:  # there, limits become iterations, which must not depend on the clock
         limit_s = max(0.0, limit_s - (time.monotonic() - began))
-    solution = _solved(formulated, limit_s, on_progress, stop, anomalies)
+    solution = _solved(formulated, limit_s, on_progress, stop, anomalies, bound)
     made_at = made_at or datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     plan = checked_plan(formulated, solution, made_at)
     if look_for_fixes and plan.deferred and not (stop is not None and stop()):
@@ -126,7 +129,7 @@ def replan_with(
 
     def replan(snapshot: Snapshot, policy: Policy) -> Plan:
         quick = policy.model_copy(update={"time_limit_s": time_limit_s})
-        return plan_epoch(snapshot, quick, predictor, capabilities=capabilities, fixes=False)
+        return plan_epoch(snapshot, quick, predictor, capabilities=capabilities, fixes=False, bound=False)
 
     return replan
 
@@ -137,6 +140,7 @@ def _solved(
     on_progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
     anomalies: Path | None,
+    bound: bool,
 ) -> Solution:
     policy = formulated.policy
     limits = Limits(
@@ -155,6 +159,7 @@ def _solved(
             on_progress=heard if on_progress is not None else None,
             save_anomaly=anomalies,
             stop=stop,
+            bound=bound,
         )
     except EngineUnavailable as error:
         raise EngineMissing(str(error)) from error

@@ -78,6 +78,7 @@ def solve(
     on_progress: Callable[[Progress], None] | None = None,
     save_anomaly: Path | None = None,
     stop: Callable[[], bool] | None = None,
+    bound: bool = True,
 ) -> Solution:
     """The best verified answer that the engines find.
 
@@ -91,6 +92,8 @@ def solve(
         Folder for the models on which an engine was wrong; None saves none.
     stop
         Asked several times a second; once it says yes, the best verified plan so far is returned.
+    bound
+        Look for a lower bound before the engines; without one a quick answer is quicker still.
 
     Raises
     ------
@@ -103,7 +106,8 @@ def solve(
     steps = _steps(engine)
     run = _Run(problem, limits, Record(problem, save_anomaly), on_progress, stop)
     run.start(hint)
-    run.bound()
+    if bound:
+        run.bound()
     if engine == engines.AUTO:
         steps = run.automatic()
     for step in steps:
