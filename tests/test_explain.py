@@ -260,7 +260,7 @@ def test_enough_gpus_on_too_many_nodes_are_fragments(max_nodes, said):
     assert reason(state) == said
 
 
-@pytest.mark.parametrize(("need", "said"), [(1_024, "not_chosen"), (2_048, "fragmented")])
+@pytest.mark.parametrize(("need", "said"), [(1_024, "not_chosen"), (2_048, "waiting_capacity")])
 def test_a_free_gpu_whose_host_memory_is_full_is_named(need, said):  # field case 53
     state = snapshot(
         [node(2, name="n0", host_memory_mib=9_216)],
@@ -270,7 +270,7 @@ def test_a_free_gpu_whose_host_memory_is_full_is_named(need, said):  # field cas
         ],
     )
     assert reason(state) == said
-    if said == "fragmented":
+    if said == "waiting_capacity":
         assert detail(state) == (
             "GPUs are free (1), but it needs 2048 MiB of host memory; "
             "of the one node 1 is short of host memory (at most 1024 MiB free)"

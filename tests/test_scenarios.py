@@ -83,7 +83,7 @@ def test_host_limits_puts_the_smaller_job_on_the_smaller_node(planned):
     plan = planned("host-limits")
     nodes = {a.job_id: a.nodes for a in plan.assignments}
     assert nodes == {"x": ("small",), "y": ("big",)}
-    assert "CPUs" in plan.deferred[0].detail
+    assert (plan.deferred[0].reason, "CPUs" in plan.deferred[0].detail) == ("waiting_capacity", True)
 
 
 def test_gang_and_fragmentation_needs_two_moves(planned):

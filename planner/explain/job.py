@@ -214,6 +214,10 @@ def _waiting_lines(e: Explanation) -> list[str]:
     if e.fix is None:
         return [*lines, "no single change that was tried would start it"]
     cost = (
-        "" if e.fix.extra_cost_gpu_s is None else f"; the plan would cost {e.fix.extra_cost_gpu_s:+.0f} GPU-s"
+        "" if e.fix.extra_cost_gpu_s is None else f"; the plan would then cost {_more(e.fix.extra_cost_gpu_s)}"
     )
     return [*lines, f"it would start: {e.fix.detail} ({e.fix.change}){cost}"]
+
+
+def _more(gpu_s: float) -> str:
+    return f"{abs(gpu_s):,.0f} GPU-s {'more' if gpu_s >= 0 else 'less'}"

@@ -188,8 +188,11 @@ def _fragmented(case: Case, job: int) -> Answer | None:
     if fit.clear >= n:
         return None
     if fit.clear_anywhere >= n:
-        on_host = fit.clear_on_any_host >= n
-        return "fragmented", say.hosts_short(case, job) if on_host else say.scattered(case, job)
+        if fit.clear_on_any_host < n:
+            return "fragmented", say.scattered(case, job)
+        # Cores and memory that all hosts together do not have are in use, not scattered.
+        together = say.scattered_host(case, job) is not None
+        return ("fragmented" if together else "waiting_capacity"), say.hosts_short(case, job)
     shares = say.scattered_share(case, job) if fit.room < n else None
     return None if shares is None else ("fragmented", shares)
 
