@@ -139,9 +139,13 @@ TWINS = {
         gang([node(3), node(1)], 4, max_nodes=2),
         gang([node(3), node(1)], 4, max_nodes=2, problem={"equal_per_node": True}),
     ),
+    "unequal parts on few nodes": (
+        gang([node(2), node(1), node(1)], 4, max_nodes=3),
+        gang([node(2), node(1), node(1)], 4, max_nodes=2),
+    ),
     "GPUs a node": (
         gang([node(2), node(2)], 4, max_nodes=4, gpus_per_node=2),
-        gang([node(2), node(1), node(1)], 4, max_nodes=4, gpus_per_node=2),
+        gang([node(2), node(1), node(1), node(1)], 4, max_nodes=4, gpus_per_node=2),
     ),
     "same indices": (
         gang(
@@ -162,8 +166,8 @@ TWINS = {
         make([node(1)], [job(memory_mib=90_000, home=(0,)), job(memory_mib=0)]),
     ),
     "worth more than waiting": (
-        make([node(1)], [job(wait_cost=HOUR // 2, speed_milli=501)]),
-        make([node(1)], [job(wait_cost=HOUR // 2, speed_milli=500)]),
+        make([node(2, max_tenants=1)], [job(), job(wait_cost=HOUR // 2, speed_milli=501)]),
+        make([node(2, max_tenants=1)], [job(), job(wait_cost=HOUR // 2, speed_milli=500)]),
     ),
 }
 
