@@ -214,7 +214,9 @@ def _waiting_lines(e: Explanation) -> list[str]:
     if e.fix is None:
         return [*lines, "no single change that was tried would start it"]
     cost = (
-        "" if e.fix.extra_cost_gpu_s is None else f"; the plan would then cost {_more(e.fix.extra_cost_gpu_s)}"
+        ""
+        if e.fix.extra_cost_gpu_s is None
+        else f"; the plan would then cost {_more(e.fix.extra_cost_gpu_s)}"
     )
     return [*lines, f"it would start: {e.fix.detail} ({e.fix.change}){cost}"]
 
