@@ -40,7 +40,9 @@ docs: $(VENV)/.planner
 	$(BIN)/python -m planner schema --table --out docs/keys.md
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -s -m "$(PLAIN_AND_SLOW)" tests/benchmarks
+	$(BIN)/python tests/benchmarks/load.py
+	$(BIN)/python tests/benchmarks/epochs.py
+	$(BIN)/python tests/benchmarks/solve_engines.py
 
 clean:
 	rm -rf .venv build dist planner.egg-info plan.json .hypothesis .mypy_cache .pytest_cache .ruff_cache
