@@ -5,18 +5,20 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIN := constraints.txt
+OLDEST := $(VENV)-oldest
 NEEDS := pyproject.toml $(PIN)
 
 # The tests in these groups need a service or a device of their own.
 PLAIN_AND_SLOW := not gpu and not slurm and not kubernetes and not browser
 
-.PHONY: help demo test test-all lint docs bench clean
+.PHONY: help demo test test-all test-oldest lint docs bench clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo      install the planner and plan scenarios/quickstart.yaml"
 	@echo "make test      the plain tests, about a minute"
 	@echo "make test-all  the plain and the slow tests"
+	@echo "make test-oldest  the plain tests on the oldest libraries supported"
 	@echo "make lint      ruff and mypy"
 	@echo "make docs      write the generated docs anew"
 	@echo "make bench     the benchmarks"
@@ -30,6 +32,9 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -m "$(PLAIN_AND_SLOW)"
+
+test-oldest: $(OLDEST)/.dev
+	$(OLDEST)/bin/python -m pytest -q -p no:cacheprovider
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -45,7 +50,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python tests/benchmarks/solve_engines.py
 
 clean:
-	rm -rf .venv build dist planner.egg-info plan.json .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-oldest build dist planner.egg-info plan.json .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find planner solvers tests -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps: a second make finds them newer than what they were made from, and installs nothing.
@@ -67,3 +72,9 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || \
 	    { $(PYTHON) -m venv --clear --without-pip $(VENV) && \
 	    $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check pip; }
+
+$(OLDEST)/.dev: pyproject.toml constraints-oldest.txt
+	@$(MAKE) --no-print-directory VENV=$(OLDEST) $(OLDEST)/bin/python
+	@echo "Installing the oldest supported libraries into $(OLDEST)"
+	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e . pytest hypothesis
+	@touch $@
