@@ -16,7 +16,7 @@ from planner.edit import with_policy
 from planner.errors import InputError, PlanRejected
 from planner.model import Seconds, Snapshot
 from planner.policy import SOLVERS, Policy, PredictorSpec
-from planner.quantities import shown
+from planner.quantities import counted, shown
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -91,7 +91,7 @@ def check_plan(path: str, made: Plan) -> None:
     assert made.inputs is not None
     findings = problems_of(made, made.inputs.snapshot, made.inputs.forecast, made.inputs.policy)
     if findings:
-        raise PlanRejected(f"{path}: the plan fails {len(findings)} checks: {findings[0]}")
+        raise PlanRejected(f"{path}: the plan fails {counted(len(findings), 'check')}: {findings[0]}")
 
 
 def read_either(path: str) -> Plan | Snapshot:

@@ -15,6 +15,7 @@ from planner import explain, predict, validate
 from planner.errors import EngineMissing, PlanRejected
 from planner.formulate import Capabilities, Formulated, formulate, interpret
 from planner.plan import Plan
+from planner.quantities import counted
 from solvers import EngineUnavailable, Limits, solve
 from solvers.check import objective, violations
 from solvers.problem import MILLI
@@ -107,7 +108,7 @@ def checked_plan(formulated: Formulated, solution: Solution, made_at: str) -> Pl
         raise PlanRejected("the solver gave no placements")
     broken = violations(problem, placed)
     if broken:
-        raise PlanRejected(f"the solver's answer breaks {len(broken)} rules: {broken[0].text}")
+        raise PlanRejected(f"the solver's answer breaks {counted(len(broken), 'rule')}: {broken[0].text}")
     plan = interpret(
         formulated,
         solution,
@@ -118,7 +119,7 @@ def checked_plan(formulated: Formulated, solution: Solution, made_at: str) -> Pl
     )
     findings = validate.problems_of(plan, formulated.snapshot, formulated.forecast, formulated.policy)
     if findings:
-        raise PlanRejected(f"the plan fails {len(findings)} checks: {findings[0]}")
+        raise PlanRejected(f"the plan fails {counted(len(findings), 'check')}: {findings[0]}")
     return plan
 
 

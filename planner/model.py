@@ -230,7 +230,7 @@ class Job(Noun):
     def _fits_together(self) -> Self:
         if self.running_on and len(self.running_on) != max(1, self.gpus):
             raise ValueError(
-                f"running_on names {len(self.running_on)} places, but the job has gpus: {self.gpus}"
+                f"running_on names {quantities.counted(len(self.running_on), 'place')}, but the job has gpus: {self.gpus}"
                 + ("; accepted: one node name for a job without GPUs" if self.gpus == 0 else "")
             )
         if len(set(self.running_on)) < len(self.running_on):

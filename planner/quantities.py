@@ -79,6 +79,11 @@ def shown(value: Any) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def refused(value: Any, accepted: str) -> ValueError:
     """The error for a value that is none of what is accepted."""
     return ValueError(f"got {shown(value)}; accepted: {accepted}")

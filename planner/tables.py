@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from planner.errors import InputError
-from planner.quantities import shown
+from planner.quantities import counted, shown
 
 MAX_BYTES = 512 * 2**20
 
@@ -30,16 +30,21 @@ def read_text(path: Path) -> str:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(printable(path), reason[:1].lower() + reason[1:], accepted) from None
+    return decoded(data, str(path))
+
+
+def decoded(data: bytes, where: str) -> str:
+    """What was read, up to a byte more than may be, as text."""
     if len(data) > MAX_BYTES:
-        raise InputError(str(path), "the file is too large", f"up to {MAX_BYTES // 2**20} MiB")
+        raise InputError(where, "the file is too large", f"up to {MAX_BYTES // 2**20} MiB")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise InputError(f"{path}: line {line}", "the text is not UTF-8", "UTF-8") from None
+        raise InputError(f"{where}: line {line}", "the text is not UTF-8", "UTF-8") from None
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
-        raise InputError(f"{path}: line {line}", "a NUL character", "text")
+        raise InputError(f"{where}: line {line}", "a NUL character", "text")
     return text
 
 
@@ -68,7 +73,7 @@ def read_csv(
             if len(cells) != len(header):
                 raise InputError(
                     f"{path}: line {reader.line_num}",
-                    f"{len(cells)} cells",
+                    counted(len(cells), "cell"),
                     f"{len(header)}, as in the header",
                 )
             rows.append(
@@ -98,9 +103,41 @@ def _checked_header(
 def nearest(name: str, known: Iterable[str]) -> str:
     """``; did you mean X?``, or the list of what is known if nothing is near."""
     names = list(known)
-    begun = [n for n in names if len(name) >= 3 and n.startswith(name)]
-    close = begun or difflib.get_close_matches(name[:64], names, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else f"; known: {_listed(names)}"
+    close = _close(name[:64], names)
+    return f"; did you mean {' or '.join(close)}?" if close else f"; known: {_listed(names)}"
+
+
+def _close(name: str, names: Sequence[str]) -> list[str]:
+    """What was meant, the likeliest kind of slip first: a letter or two, a name cut short, a part of a name."""
+    said = _bare(name)
+    edits = {n: _edits(said, _bare(n)) for n in names}
+    fewest = min(edits.values(), default=0)
+    few = [n for n, d in edits.items() if d == fewest and 3 * d <= max(len(said), len(_bare(n)))]
+    if few or len(said) < 3:
+        return few[:1]
+    begun = [n for n in names if _bare(n).startswith(said)]
+    parts = [n for n in names if said in _bare(n) or (len(_bare(n)) > 3 and _bare(n) in said)]
+    some = next((s for s in (parts, begun) if 0 < len(s) < 4), [])
+    return some or difflib.get_close_matches(name, names, n=1, cutoff=0.65)
+
+
+def _bare(name: str) -> str:
+    """A name without what people write differently: case, hyphens, underscores."""
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def _edits(a: str, b: str) -> int:
+    """Letters to insert, delete, replace or swap with their neighbour to get from one word to the other."""
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, start=1):
+        older, before, row = before, row, [i]
+        for j, y in enumerate(b, start=1):
+            least = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (x != y))
+            if i > 1 and j > 1 and x == b[j - 2] and y == a[i - 2]:
+                least = min(least, older[j - 2] + 1)
+            row.append(least)
+    return row[-1]
 
 
 def _listed(names: Iterable[str]) -> str:

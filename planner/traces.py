@@ -18,7 +18,7 @@ from planner.errors import InputError
 from planner.gpu_models import canonical_model, known_memory_mib
 from planner.model import Cluster, Gpu, Job, Node, Snapshot
 from planner.policy import Policy
-from planner.quantities import COUNT_LIMIT
+from planner.quantities import COUNT_LIMIT, counted
 from planner.tables import Row, read_csv
 
 OPENB_NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -55,7 +55,7 @@ def alibaba_openb(nodes_csv: Path | str, pods_csv: Path | str, at_s: float | Non
         if at_s is None
         else f"the pods there at {at_s:.15g} s of the trace"
     )
-    about = f"Alibaba openb: {len(nodes)} nodes and {len(jobs)} pods, {when}."
+    about = f"Alibaba openb: {counted(len(nodes), 'node')} and {counted(len(jobs), 'pod')}, {when}."
     return _scenario("alibaba-openb", about, nodes, jobs, lost_nodes + lost, at_s)
 
 
@@ -74,9 +74,7 @@ def philly(jobs_csv: Path | str, nodes: int = PHILLY_NODES, at_s: float | None =
     cluster = [_node(f"p{i:03}", PHILLY_GPUS_PER_NODE, "philly") for i in range(nodes)]
     when = "as one batch" if at_s is None else f"at {at_s:.15g} s of the trace"
     gpus = nodes * PHILLY_GPUS_PER_NODE
-    about = (
-        f"Philly: {len(jobs)} jobs {when}, on {gpus} GPUs of unknown memory (the trace states no cluster)."
-    )
+    about = f"Philly: {counted(len(jobs), 'job')} {when}, on {counted(gpus, 'GPU')} of unknown memory (the trace states no cluster)."
     return _scenario("philly", about, cluster, jobs, lost, at_s)
 
 
@@ -97,7 +95,11 @@ def _scenario(
 
 def _dropped(lost: Counter[str]) -> str:
     causes = ", ".join(f"{n} {cause}" for cause, n in sorted(lost.items()))
-    return f"{lost.total()} rows of the trace were left out ({causes})." if lost else ""
+    return (
+        f"{counted(lost.total(), 'row')} of the trace {'was' if lost.total() == 1 else 'were'} left out ({causes})."
+        if lost
+        else ""
+    )
 
 
 def _usable(

@@ -408,3 +408,32 @@ def test_profiles_that_are_too_rare_for_a_type_share_with_nobody():
     assert cost(f, tuple(both)) is not None  # two of the common profile still share
     for other in range(2, 6):
         assert cost(f, tuple((0,) if i in {0, other} else None for i in range(6))) is None
+
+
+@pytest.mark.parametrize(
+    ("asks", "says"),
+    [
+        ({"cpus": 20}, "needs 20 CPUs; the largest node has 8"),
+        ({"cpus": 4, "host_memory_mib": 9000}, "needs 9000 MiB of host memory; the largest node has 8000 MiB"),
+        ({"cpus": 20, "host_memory_mib": 9000}, "needs 20 CPUs and 9000 MiB of host memory; the largest node has 8 CPUs and 8000 MiB"),
+        ({"cpus": 6, "host_memory_mib": 6000}, "needs 6 CPUs and 6000 MiB of host memory; no node has both"),
+        ({"cpus": 4, "host_memory_mib": 4000}, None),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_host_that_is_too_small_is_told_by_what_it_lacks(gpus, asks, says):
+    """A node without GPUs of its own does not count for a job that needs one."""
+    nodes = [node(cpus=8, host_memory_mib=4000), node(cpus=4, host_memory_mib=8000)]
+    nodes += [node(0, cpus=64, host_memory_mib=64_000)] if gpus else []
+    excluded = problem_of([job(gpus=gpus, **asks)], nodes=nodes).excluded
+    assert [e.detail for e in excluded] == ([says] if says else [])
+
+
+def test_what_a_node_does_not_state_is_not_told():
+    """Cores are counted on one node and not on the other, memory on neither."""
+    pair = [node(cpus=8), node(cpus=4)]
+    (excluded,) = problem_of([job(cpus=20, host_memory_mib=10**6)], nodes=pair).excluded
+    assert excluded.detail == "needs 20 CPUs; the largest node has 8"
+    gang = job(gpus=2, cpus=20, max_nodes=2)
+    (excluded,) = problem_of([gang], nodes=[node(cpus=8), node()]).excluded
+    assert excluded.detail == "needs 20 CPUs; the largest node has 8"

@@ -104,7 +104,7 @@ def test_placements_are_those_of_the_running_jobs():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: job(gpus=2, running_on=["n/0"]), "running_on names 1 places, but the job has gpus: 2"),
+        (lambda: job(gpus=2, running_on=["n/0"]), "running_on names 1 place, but the job has gpus: 2"),
         (lambda: job(gpus=2, running_on=["n/0", "n/0"]), "running_on names a GPU twice"),
         (lambda: job(gpus=3, gpus_per_node=2), "gpus: 3 is no multiple of gpus_per_node: 2"),
         (lambda: job(gpus=0, gpu_memory_mib=1), "a job with gpus: 0 cannot ask for GPU memory"),

@@ -39,6 +39,7 @@ variants:
 KEYS = ", ".join(sorted([*Job.model_fields, "count"]))
 HEAD = "schema: planner.scenario/1\n"
 SECONDS = "seconds (90), or 90s, 15m, 2h, 1d, 4:00 (minutes:seconds), 2-12:30 (days-hours:minutes)"
+LIST = 'values with ; between them (t4;a10), or a JSON list (["t4", "a10"])'
 MEMORY = "whole MiB (40960) or a size such as 40Gi, 40GiB, 81920Mi, 80G (10^9 bytes)"
 
 
@@ -219,6 +220,16 @@ def test_jobs_come_from_a_parquet_file(load, tmp_path):
     assert load(HEAD + "jobs: {path: j.parquet}").snapshot.jobs == JOBS
 
 
+@pytest.mark.parametrize("cell", ["t4;a10", "t4 ; A10", '["t4", "a10"]'])
+def test_a_cell_of_text_may_hold_several_values(load, tmp_path, cell):
+    pq.write_table(pa.table({"id": ["a"], "gpu_models": [cell]}), tmp_path / "j.parquet")
+    quoted = cell.replace('"', '""')
+    (tmp_path / "j.csv").write_text(f'id,gpu_models\na,"{quoted}"\n')
+    for table in ("j.csv", "j.parquet"):
+        jobs = load(f"{HEAD}jobs: {{path: {table}}}").snapshot.jobs
+        assert jobs == (Job(id="a", gpu_models=("t4", "a10")),)
+
+
 def test_a_parquet_nan_is_a_blank(load, tmp_path):
     pq.write_table(pa.table({"id": ["a"], "gpu_memory_mib": [float("nan")]}), tmp_path / "j.parquet")
     assert load(HEAD + "jobs: {path: j.parquet}").snapshot.jobs == (Job(id="a"),)
@@ -263,7 +274,7 @@ def test_an_interference_table_is_read_beside_the_scenario(load):
         ("gpus: 1", "gpus: true", "s.yaml: jobs[1].gpus: got true; accepted: a whole number, 0 or more"),
         ("gpus: 1", "shareable: yes", "s.yaml: jobs[1].shareable: got 'yes'; accepted: true or false"),
         ("gpus: 1", "priority: 101", "s.yaml: jobs[1].priority: got 101; accepted: <= 100"),
-        ("gpus: 1", "gpus: 2", "s.yaml: jobs[1]: running_on names 1 places, but the job has gpus: 2"),
+        ("gpus: 1", "gpus: 2", "s.yaml: jobs[1]: running_on names 1 place, but the job has gpus: 2"),
         ("gpus: 1", "node_labels: {rack: 1}", "s.yaml: jobs[1].node_labels.rack: got 1; accepted: text (a number or a word like yes needs quotes)"),
         ("count: 1", "count: 0", "s.yaml: jobs[1].count: got 0; accepted: >= 1"),
         ("count: 1", "id: third", "s.yaml: line 14: the key 'id' comes twice"),
@@ -305,6 +316,40 @@ def test_an_interference_table_is_read_beside_the_scenario(load):
 def test_a_wrong_scenario_is_told_where_and_what(refusal, found, instead, line):
     assert found in BASE
     assert refusal(BASE.replace(found, instead, 1)) == line
+
+
+TYPOS = {
+    "jobs: [{id: a, %s: 1}]": {
+        "gpu": "gpus", "cpu": "cpus", "gpsu": "gpus", "GPUs": "gpus", "gpu_mem": "gpu_memory_mib",
+        "memory": "gpu_memory_mib or host_memory_mib", "duration": "duration_s", "timelimit": "time_limit_s",
+        "gpuModels": "gpu_models", "gpu_utilization_pct": "gpu_utilisation_pct", "priorty": "priority",
+        "depends": "depends_on", "labels": "node_labels", "running": "running_on", "preemptable": "preemptible",
+    },
+    "%s: 1": {"job": "jobs", "polcy": "policy", "varaints": "variants", "Cluster": "cluster", "now": "now_s"},
+    "cluster: {%s: 1}": {"node": "nodes", "licenses": "licences"},
+    "cluster: {nodes: [{name: n, %s: 1}]}": {
+        "gpu": "gpus", "cpu": "cpus", "label": "labels", "tenants": "max_tenants", "unhealty": "unhealthy",
+    },
+    "cluster: {nodes: [{name: n, gpus: {model: t4, %s: 1}}]}": {"memory": "memory_mib", "gpu_count": "count"},
+    "policy: {%s: 1}": {"epoch": "epoch_s", "slowdown": "max_slowdown", "quota": "quotas", "wieghts": "weights"},
+    "policy: {weights: {%s: 1}}": {"wait": "waiting", "move": "moves", "localty": "locality"},
+    "predictor: {%s: 1}": {"link": "links", "speeds": "speed", "interferance": "interference"},
+    "predictor: {interference: {%s: 1}}": {"threshold": "threshold_pct", "row": "rows"},
+    "variants: [{name: v, %s: 1}]": {"add_node": "add_nodes", "remove_job": "remove_jobs"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "typo", "meant"), [(text, *pair) for text, pairs in TYPOS.items() for pair in pairs.items()]
+)
+def test_a_slip_in_a_key_is_told_what_was_meant(refusal, text, typo, meant):
+    """The least edit goes before a name that only begins alike."""
+    assert f"unknown key '{typo}'; did you mean {meant}?" in refusal(HEAD + text % typo)
+
+
+@pytest.mark.parametrize("key", ["nodes", "xyz", "q"])
+def test_a_key_that_is_like_none_is_told_them_all(refusal, key):
+    assert f"unknown key '{key}'; known: about, " in refusal(f"{HEAD}{key}: 1")
 
 
 def test_a_job_after_copies_is_told_by_its_own_place(refusal):
@@ -377,7 +422,7 @@ def test_a_file_without_permission_is_told_so(refusal, tmp_path):
     [
         ("id,gpus\na,1\nb,four\n", "j.csv: line 3, gpus: got 'four'; accepted: a whole number, 0 or more"),
         ("id,gpus\na,1\n\nb,1,2\n", "j.csv: line 4: 3 cells; accepted: 2, as in the header"),
-        ("id,gpus\na\n", "j.csv: line 2: 1 cells; accepted: 2, as in the header"),
+        ("id,gpus\na\n", "j.csv: line 2: 1 cell; accepted: 2, as in the header"),
         ("gpus\n1\n", "j.csv: line 1: no column id; accepted: the columns id"),
         ("id,gpu\na,1\n", "j.csv: line 1: unknown column 'gpu'; did you mean gpus?"),
         ("id,id\na,b\n", "j.csv: line 1: two columns 'id'; accepted: each column once"),
@@ -386,7 +431,16 @@ def test_a_file_without_permission_is_told_so(refusal, tmp_path):
         ('id\n"a\n', "j.csv: line 2: unexpected end of data; accepted: CSV with a header line"),
         ("id,shareable\na,yes\n", "j.csv: line 2, shareable: got 'yes'; accepted: true or false"),
         ("id,gpus,running_on\na,2,a0/0;a0/0\n", "j.csv: line 2: running_on names a GPU twice"),
-        ("id\na\na\n", "s.yaml: jobs[1].id: two jobs are called 'a'; accepted: unique ids"),
+        ("id\na\n\na\n", "j.csv: line 4, id: two jobs are called 'a'; accepted: unique ids"),
+        ("id,count\na-1,\na,2\n", "j.csv: line 3, id: two jobs are called 'a-1'; accepted: unique ids"),
+        (
+            "id,running_on\na,n/0\n",
+            "j.csv: line 2, running_on: job 'a' runs on 'n/0', and no such GPU exists",
+        ),
+        ("id,gpu_models\na,[t4]\n", f"j.csv: line 2, gpu_models: got '[t4]'; accepted: {LIST}"),
+        ('id,gpu_models\na,"[t4,a10]"\n', f"j.csv: line 2, gpu_models: got '[t4,a10]'; accepted: {LIST}"),
+        ('id,depends_on\na,"b, c"\n', f"j.csv: line 2, depends_on: got 'b, c'; accepted: {LIST}"),
+        ("id,never_with\na,b|c\n", f"j.csv: line 2, never_with: got 'b|c'; accepted: {LIST}"),
     ],
 )
 def test_a_wrong_table_of_jobs_is_told_its_line(refusal, table, line):
@@ -420,6 +474,14 @@ def test_a_wrong_path_of_jobs_is_told_so(refusal, path, line):
             {"id": ["a", "b"], "gpus": [1, -1]},
             "j.parquet: row 2, gpus: got -1; accepted: a whole number, 0 or more",
         ),
+        (
+            {"id": ["a", "b", "a"]},
+            "j.parquet: row 3, id: two jobs are called 'a'; accepted: unique ids",
+        ),
+        (
+            {"id": ["a"], "gpu_models": ["[t4,a10]"]},
+            f"j.parquet: row 1, gpu_models: got '[t4,a10]'; accepted: {LIST}",
+        ),
     ],
 )
 def test_a_wrong_parquet_table_is_told_its_row(refusal, tmp_path, columns, line):
@@ -448,7 +510,7 @@ def test_a_wrong_interference_table_is_told_its_line(refusal, table, line):
 def test_running_jobs_that_overcommit_a_gpu_are_a_warning(load):
     text = BASE.replace("count: 1}", "gpu_memory_mib: 50000}")
     assert load(text).snapshot.warnings == (
-        "a0/1 is overcommitted: its 1 running jobs ask for 50000 of 40960 MiB; it takes no new job",
+        "a0/1 is overcommitted: its 1 running job asks for 50000 of 40960 MiB; it takes no new job",
     )
     assert load(text.replace("50000", "40960")).snapshot.warnings == ()
 
@@ -473,6 +535,95 @@ def test_quotas_above_the_cluster_are_a_warning_with_the_gap(load):
         "the quotas by queue add up to 10 GPUs, 3 more than the 7 of the cluster",
     )
     assert load(text.replace("gpus: 4}", "gpus: 1}")).snapshot.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("jobs", "warnings"),
+    [
+        ("{id: a, depends_on: b}, {id: b, depends_on: c}, {id: c, depends_on: [x, a]}",
+         ("the jobs a, b, c depend on each other in a ring and can never start",)),
+        ("{id: z, depends_on: a}, {id: a, depends_on: b}, {id: b, depends_on: a}",
+         ("the jobs a, b depend on each other in a ring and can never start",)),
+        ("{id: a, depends_on: a}", ("job a depends on itself and can never start",)),
+        ("{id: a, depends_on: b}, {id: b, depends_on: a, running_on: n/0}", ()),  # b ends, and then a starts
+        ("{id: a, depends_on: [b, c]}, {id: b, depends_on: d}, {id: c, depends_on: d}, {id: d}", ()),
+    ],
+)  # fmt: skip
+def test_jobs_that_wait_for_each_other_are_a_warning(load, jobs, warnings):
+    text = f"{HEAD}cluster: {{nodes: [{{name: n, gpus: {{model: t4}}}}]}}\njobs: [{jobs}]"
+    assert load(text).snapshot.warnings == warnings
+
+
+def test_a_long_ring_of_jobs_is_found_soon_and_told_briefly(load):
+    rows = "".join(f"j{i},j{(i + 1) % 5000}\n" for i in range(5000))
+    (warning,) = load(HEAD + "jobs: {path: j.csv}", j__csv=f"id,depends_on\n{rows}").snapshot.warnings
+    assert warning.startswith("the jobs j0, j1, j2, j3, j4 and 4995 more depend on each other")
+
+
+@pytest.mark.parametrize(
+    ("models", "says"),
+    [
+        ("[a100-40gb, Tesla T4]", ()),  # there, and known
+        ("'t4:1g.5gb'", ()),
+        ("v1000", ("gpu_models: no node has 'v1000', and it is no GPU model known here; did you mean v100? (asked for by j)",)),
+        ("mi300x", ("gpu_models: no node has 'mi300x', and it is no GPU model known here (asked for by j)",)),
+        ("ours-2", ("gpu_models: no node has 'ours-2', and it is no GPU model known here; did you mean ours-1? (asked for by j)",)),
+    ],
+)  # fmt: skip
+def test_a_gpu_model_that_nobody_knows_is_a_warning(load, models, says):
+    nodes = "[{name: n, gpus: {model: a100-40gb}}, {name: m, gpus: {model: ours-1}}]"
+    text = f"{HEAD}cluster: {{nodes: {nodes}}}\njobs: [{{id: j, gpu_models: {models}}}]"
+    assert load(text).snapshot.warnings == says
+
+
+CONFIG = "policy: {max_tenants: 1}\npredictor: {interference: {kind: table, path: t.csv}}\n"
+TABLE = "gpu_model,profile,beside,slowdown\nt4,a,b,1.5\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [CONFIG, "schema: planner.config/1\n" + CONFIG, f"{HEAD}jobs: {{path: gone.csv}}\nabout:\n{CONFIG}"],
+    ids=["bare", "with its schema", "a scenario"],
+)
+def test_a_config_states_policy_and_predictor_and_its_paths_lie_beside_it(tmp_path, monkeypatch, text):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "c.yaml").write_text(text)
+    (tmp_path / "sub" / "t.csv").write_text(TABLE)
+    monkeypatch.chdir(tmp_path)
+    stated, predictor = scenario.load_config("sub/c.yaml")
+    rows = (TableRow(gpu_model="t4", profile="a", beside="b", slowdown=1.5),)
+    assert (stated, predictor.interference.rows) == (policy(max_tenants=1), rows)
+
+
+def test_a_config_may_leave_out_either_key(tmp_path):
+    (tmp_path / "c.json").write_text('{"policy": {"seed": 3}, "predictor": null}')
+    assert scenario.load_config(tmp_path / "c.json") == (policy(seed=3), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("policy: {max_tenant: 1}", "c.yaml: policy: unknown key 'max_tenant'; did you mean max_tenants?"),
+        ("polcy: {max_tenants: 1}", "c.yaml: unknown key 'polcy'; did you mean policy?"),
+        (HEAD + "polcy: {max_tenants: 1}", "c.yaml: unknown key 'polcy'; did you mean policy?"),
+        ("schema: planner.plan/1", "c.yaml: schema: got 'planner.plan/1'; accepted: planner.config/1 or planner.scenario/1"),
+        ("- a", "c.yaml: got a list; accepted: keys with values"),
+        (CONFIG, "t.csv: no such file"),
+    ],
+)  # fmt: skip
+def test_a_wrong_config_is_told_where_and_what(tmp_path, text, line):
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        scenario.load_config(tmp_path / "c.yaml")
+    assert str(caught.value).replace(f"{tmp_path}{os.sep}", "") == line
+
+
+def test_a_config_counts_instead_of_a_scenarios_own_policy(tmp_path):
+    """Also its quotas: those of the scenario promise too much and are not warned of."""
+    (tmp_path / "s.yaml").write_text(HEAD + "policy: {quotas: [{queue: a, gpus: 6}], seed: 4}")
+    assert len(scenario.load(tmp_path / "s.yaml").snapshot.warnings) == 1
+    found = scenario.load(tmp_path / "s.yaml", config=(policy(seed=3), None))
+    assert (found.policy, found.snapshot.warnings) == (policy(seed=3), ())
 
 
 def test_more_foreign_memory_than_a_card_has_is_unknown(load):

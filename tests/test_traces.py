@@ -154,7 +154,7 @@ def test_philly_rows_that_cannot_be_used_are_counted(philly):
         ("", "pods.csv: the file is empty; accepted: CSV with a header line name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec, qos, creation_time, deletion_time"),
         (PODS + "short,1\n", "pods.csv: line 6: 2 cells; accepted: 11, as in the header"),
         (PODS.splitlines()[0], "pods.csv: no rows; accepted: a trace with at least one row that can be used"),
-        (PODS.splitlines()[0] + "\na,x,1,1,1,,,,1,2,1\n", "pods.csv: 1 rows of the trace were left out (1 without a usable cpu_milli).; accepted: a trace with at least one row that can be used"),
+        (PODS.splitlines()[0] + "\na,x,1,1,1,,,,1,2,1\n", "pods.csv: 1 row of the trace was left out (1 without a usable cpu_milli).; accepted: a trace with at least one row that can be used"),
         ("\x00", "pods.csv: line 1: a NUL character; accepted: text"),
     ],
 )  # fmt: skip

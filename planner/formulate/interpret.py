@@ -25,6 +25,7 @@ from planner.plan import (
     Terms,
 )
 from planner.predict.interference import InterferenceModel, Tenant, build
+from planner.quantities import counted
 from solvers.problem import MILLI
 
 if TYPE_CHECKING:
@@ -353,7 +354,9 @@ def _warnings(r: _Reading, solution: Solution, assignments: tuple[Assignment, ..
     out = [*f.snapshot.warnings, *f.forecast.warnings, *f.warnings]
     unfenced = sum(a.fenced is False for a in assignments)
     if unfenced:
-        out.append(f"{unfenced} jobs share a GPU on which nothing holds tenants to their memory (not fenced)")
+        out.append(
+            f"{counted(unfenced, 'job')} {'shares' if unfenced == 1 else 'share'} a GPU on which nothing holds tenants to their memory (not fenced)"
+        )
     out += _oversubscribed(r)
     stopped = solution.status != "optimal" and solution.engine != "greedy"
     if stopped and not f.policy.deterministic:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner.formulate.cluster import UNCOUNTED
 from planner.formulate.contract import Excluded, Kind
 from planner.predict.interference import InterferenceModel, Tenant
+from planner.quantities import counted
 from solvers.problem import MILLI, UNCAPPED, Budget
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ def refusal(view: JobView, kind: Kind) -> str | None:
     if kind.tenant_memory_mib is not None and need > kind.tenant_memory_mib:
         return f"gives each MPS client at most {kind.tenant_memory_mib} MiB, it needs {need} MiB"
     if kind.shards is not None and not view.alone and share_on(view, kind) > kind.shards:
-        return f"has {kind.shards} shards, it needs {share_on(view, kind)}"
+        return f"has {counted(kind.shards, 'shard')}, it needs {share_on(view, kind)}"
     return None
 
 
@@ -207,37 +209,57 @@ def never_fits(
     if not matching.any():
         wanted = ", ".join(f"{k}={v}" for k, v in sorted(job.node_labels.items()))
         return f"no node has the labels {wanted}" if job.node_labels else "the cluster has no nodes"
-    room = np.where(matching, host_room(job, cluster.node_cpu_milli, cluster.node_memory_mib), 0)
     if job.gpus == 0:
-        fits = (
-            matching
-            & (cluster.node_cpu_milli >= job.cpu_milli)
-            & (cluster.node_memory_mib >= job.host_memory_mib)
+        return _host_text(
+            job,
+            cluster,
+            matching,
+            lambda cpu, memory: bool(
+                (matching & (cpu >= job.cpu_milli) & (memory >= job.host_memory_mib)).any()
+            ),
         )
-        return None if fits.any() else _host_text(job, cluster)
     if not cluster.kinds:
         return "the cluster has no GPUs"
     if not speed.any():
         why = [f"{k.model} {refusal(view, k)}" for k in cluster.kinds]
         return "no GPU can take it: " + "; ".join(dict.fromkeys(why))
     on_kind = cluster.on_kind * matching[:, None]
-    for m in np.flatnonzero(speed):
-        if fits_on(job, np.minimum(room, on_kind[:, m]), max_nodes, equal):
-            return None
-    if any(fits_on(job, on_kind[:, m], max_nodes, equal) for m in np.flatnonzero(speed)):
-        return _host_text(job, cluster)
+    allowed = on_kind[:, np.flatnonzero(speed)]
+
+    def fits(cpu_milli: np.ndarray, memory_mib: np.ndarray) -> bool:
+        room = host_room(job, cpu_milli, memory_mib)
+        return any(fits_on(job, np.minimum(room, here), max_nodes, equal) for here in allowed.T)
+
+    if any(fits_on(job, here, max_nodes, equal) for here in allowed.T):
+        return _host_text(job, cluster, allowed.max(1) * max_nodes >= job.gpus, fits)
     largest = int(on_kind[:, speed > 0].max(initial=0))
-    nodes_text = f"{max_nodes} node{'s' if max_nodes > 1 else ''}"
-    return f"needs {job.gpus} GPUs of one model on {nodes_text}; the largest node offers {largest}"
+    asks = f"{counted(job.gpus, 'GPU')} of one model on {counted(max_nodes, 'node')}"
+    return f"needs {asks}; the largest node offers {largest}"
 
 
-def _host_text(job: Job, cluster: ClusterArrays) -> str:
-    cpu = int(cluster.node_cpu_milli.max(initial=0)) / MILLI
-    memory = int(cluster.node_memory_mib.max(initial=0))
-    return (
-        f"needs {job.cpus:g} CPUs and {job.host_memory_mib} MiB of host memory; "
-        f"the largest node has {cpu:g} CPUs and {memory} MiB"
-    )
+def _host_text(
+    job: Job,
+    cluster: ClusterArrays,
+    there: np.ndarray,
+    fits: Callable[[np.ndarray, np.ndarray], bool],
+) -> str | None:
+    """What the nodes lack that it could go to (V,), of what they state; None if they lack nothing.
+
+    ``fits`` tells whether it fits on nodes with these milli-CPUs and this memory.
+    """
+    cpu, memory = cluster.node_cpu_milli, cluster.node_memory_mib
+    if fits(cpu, memory):
+        return None
+    plenty = np.full(len(there), UNCOUNTED, np.int64)
+    most_cpu, most_memory = (int(x[there & (x < UNCOUNTED)].max(initial=0)) for x in (cpu, memory))
+    asks_cpu, asks_memory = f"{job.cpus:g} CPUs", f"{job.host_memory_mib} MiB of host memory"
+    short = [] if fits(cpu, plenty) else [(asks_cpu, f"{most_cpu / MILLI:g}")]
+    short += [] if fits(plenty, memory) else [(asks_memory, f"{most_memory} MiB")]
+    if not short:
+        return f"needs {asks_cpu} and {asks_memory}; no node has both"
+    asks, has = zip(*short, strict=True)
+    unit = " CPUs" if len(short) > 1 else ""
+    return f"needs {' and '.join(asks)}; the largest node has {f'{unit} and '.join(has)}"
 
 
 # -- who takes part ----------------------------------------------------------------------------------

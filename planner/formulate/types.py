@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.predict.interference import InterferenceModel, Tenant
+from planner.quantities import counted
 from solvers.problem import FORBIDDEN, MILLI, Interference
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ def _warnings(views: list[JobView], tenants: list[Tenant], step: float, most: in
         out.append(f"utilisations are rounded up to {step} points to keep to {most} types")
     lost = sum(t == NOTHING_KNOWN and v.tenant != NOTHING_KNOWN for t, v in zip(tenants, views, strict=True))
     if lost:
-        out.append(f"{lost} jobs of rare profiles share with nobody, to keep to {most} types")
+        out.append(
+            f"{counted(lost, 'job')} of rare profiles {'shares' if lost == 1 else 'share'} with nobody, to keep to {most} types"
+        )
     return tuple(out)
 
 

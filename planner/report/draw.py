@@ -16,8 +16,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from planner.quantities import counted
 from planner.report.page import NONE, Facts, Grid, Lines, Page
-from planner.report.units import counted, plain
+from planner.report.units import plain
 
 #: Cells up to this width are kept on one line where the terminal allows it.
 FOLDS_AT = 20

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 from planner.plan import REASONS, Action, Assignment, AttemptRecord, Deferred, Plan, Receipt, Terms
+from planner.quantities import counted
 from planner.report.page import Block, Facts, Grid, Lines, Page, columns
-from planner.report.units import UNKNOWN, counted, duration, factor, gpu_time, memory, places, share
+from planner.report.units import UNKNOWN, duration, factor, gpu_time, memory, places, share
 
 STATES: tuple[Literal["start", "stay", "move"], ...] = ("start", "stay", "move")
 OUTCOMES: dict[Literal["done", "dry_run", "stale", "refused"], str] = {

@@ -58,11 +58,6 @@ def factor(ratio: float | None) -> str:
     return UNKNOWN if ratio is None else f"{ratio:.2f}x"
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 job``, ``2 jobs``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def places(gpu_ids: Iterable[str]) -> str:
     """GPU ids by node, runs of indices drawn together: ``a0/0-3 a1/2,5``."""
     slots: dict[str, list[str]] = {}

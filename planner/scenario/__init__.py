@@ -8,6 +8,7 @@ stand in it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,18 +18,29 @@ from planner import edit
 from planner.edit import Scenario
 from planner.errors import InputError
 from planner.model import Cluster, Job, Node, Noun, Snapshot
-from planner.policy import Policy, PredictorSpec, TableRow
+from planner.policy import Policy, PredictorSpec, Quota, TableRow
 from planner.quantities import shown
-from planner.scenario.complaints import Loc, checked, complaint, dotted
+from planner.scenario.complaints import Key, Loc, checked, complaint, dotted, keys_at
 from planner.scenario.doubts import settled
 from planner.scenario.dump import dump
-from planner.scenario.files import SCHEMA, ClusterSpec, JobsFile, ScenarioFile
+from planner.scenario.files import (
+    CONFIG_SCHEMA,
+    SCHEMA,
+    ClusterSpec,
+    ConfigFile,
+    JobsFile,
+    ScenarioFile,
+)
 from planner.scenario.jobs import copies, read_jobs
 from planner.scenario.nodes import SpecError, expand
 from planner.scenario.text import read_plain
-from planner.tables import read_csv
+from planner.tables import nearest, read_csv
 
-__all__ = ["Scenario", "ScenarioFile", "dump", "load", "load_noun", "load_snapshot"]
+__all__ = ["Config", "Scenario", "ScenarioFile", "dump", "load", "load_config", "load_noun", "load_snapshot"]
+
+#: What a file for ``--config`` states; None: as ever.
+Config = tuple[Policy | None, PredictorSpec | None]
+NO_CONFIG: Config = (None, None)
 
 N = TypeVar("N", bound=Noun)
 TABLE_COLUMNS = tuple(TableRow.model_fields)
@@ -38,47 +50,73 @@ class PairTable(RootModel[tuple[TableRow, ...]]):
     """The rows of an interference table."""
 
 
-def load(path: Path | str) -> Scenario:
-    """The scenario in a YAML or JSON file; what it names by path lies beside it."""
+def load(path: Path | str, text: str | None = None, config: Config = NO_CONFIG) -> Scenario:
+    """The scenario in a YAML or JSON file; what it names by path lies beside it.
+
+    ``text`` is what stands in the file, where that was read already. What ``config`` states counts instead of the file's.
+    """
     path = Path(path)
-    raw = _mapping(path, SCHEMA)
+    raw = _mapping(path, SCHEMA, text)
     # A key with nothing after it says no more than no key.
     file = checked(ScenarioFile, {k: v for k, v in raw.items() if v is not None}, str(path))
-    specs = read_jobs(path.parent / file.jobs.path) if isinstance(file.jobs, JobsFile) else file.jobs
-    where = str(path.parent / file.jobs.path) if isinstance(file.jobs, JobsFile) else str(path)
+    specs, where, place = _specs(file, path)
     try:
         jobs, origin = copies(specs)
     except ValueError as error:
         raise _refusal(where, "jobs", error) from None
-    snapshot = _snapshot(file, _cluster(file.cluster, str(path)), jobs, origin, path)
+    cluster = _cluster(file.cluster, str(path))
+    try:
+        snapshot = _snapshot(file, cluster, jobs, path)
+    except ValidationError as error:
+        fault = complaint(error, Snapshot, str(path))
+        raise _of_a_job(fault, where, lambda job, key: place((origin[job], key))) from None
     _check_variants(file, snapshot, str(path))
+    policy, predictor = config
+    policy = policy or file.policy
     return Scenario(
-        snapshot=settled(snapshot, file.policy.quotas),
-        policy=file.policy,
-        predictor=_predictor(file.predictor, path),
+        snapshot=settled(snapshot, policy.quotas),
+        policy=policy,
+        predictor=predictor or _predictor(file.predictor, path),
         arrivals=file.arrivals,
         variants=file.variants,
     )
 
 
-def load_snapshot(path: Path | str) -> Snapshot:
-    """The snapshot in a JSON file."""
-    return settled(load_noun(path, Snapshot))
+def load_config(path: Path | str, text: str | None = None) -> Config:
+    """Policy and predictors of a file for ``--config``; of a scenario, those two keys are read and no other."""
+    path = Path(path)
+    raw = _mapping(path, None, text)
+    schema = raw.get("schema", CONFIG_SCHEMA)
+    if schema not in (SCHEMA, CONFIG_SCHEMA):
+        raise InputError(f"{path}: schema", f"got {shown(schema)}", f"{CONFIG_SCHEMA} or {SCHEMA}")
+    if schema == SCHEMA:  # its other keys are not looked at, but a slip must not hide one of the two
+        for key in raw:
+            if key not in (known := keys_at(ScenarioFile, ())):
+                raise InputError(str(path), f"unknown key {shown(key)}{nearest(str(key), known)}")
+        raw = {k: raw[k] for k in ("policy", "predictor") if k in raw}
+    file = checked(ConfigFile, {k: v for k, v in raw.items() if v is not None}, str(path))
+    return file.policy, _predictor(file.predictor, path) if file.predictor else None
 
 
-def load_noun(path: Path | str, model: type[N]) -> N:
+def load_snapshot(path: Path | str, text: str | None = None, quotas: tuple[Quota, ...] = ()) -> Snapshot:
+    """The snapshot in a JSON file, to be planned under these quotas."""
+    return settled(load_noun(path, Snapshot, text), quotas)
+
+
+def load_noun(path: Path | str, model: type[N], text: str | None = None) -> N:
     """A value of the model in a file that carries its schema's name."""
     path = Path(path)
     field = model.model_fields.get("schema_")
     schema = str(field.default) if field else None
-    return checked(model, _mapping(path, schema), str(path))
+    return checked(model, _mapping(path, schema, text), str(path))
 
 
-def _mapping(path: Path, schema: str | None) -> dict[str, Any]:
+def _mapping(path: Path, schema: str | None, text: str | None) -> dict[str, Any]:
     """A file's keys and values, with the schema that is expected."""
-    raw = read_plain(path)
+    raw = read_plain(path, text)
     if not isinstance(raw, dict):
-        raise InputError(str(path), f"got {_kind(raw)}", f"keys with values, among them schema: {schema}")
+        among = f", among them schema: {schema}" if schema else ""
+        raise InputError(str(path), f"got {_kind(raw)}", f"keys with values{among}")
     if schema is None or raw.get("schema") == schema:
         return raw
     found = f"got {shown(raw['schema'])}" if "schema" in raw else "is missing"
@@ -115,29 +153,34 @@ def _cluster(spec: ClusterSpec, where: str) -> Cluster:
     return Cluster(nodes=tuple(nodes), licences=spec.licences)
 
 
-def _snapshot(
-    file: ScenarioFile, cluster: Cluster, jobs: list[Job], origin: list[int], path: Path
-) -> Snapshot:
-    try:
-        return Snapshot(
-            name=file.name or path.stem,
-            about=file.about,
-            now_s=file.now_s,
-            cluster=cluster,
-            jobs=tuple(jobs),
-            carryover=file.carryover,
-        )
-    except ValidationError as error:
-        raise _of_a_job(complaint(error, Snapshot, str(path)), origin) from None
+def _specs(file: ScenarioFile, path: Path) -> tuple[Sequence[Job], str, Key]:
+    """The jobs as they are stated, in which file, and how to name a place in that."""
+    if not isinstance(file.jobs, JobsFile):
+        return file.jobs, str(path), lambda loc: dotted(("jobs", *loc))
+    table = path.parent / file.jobs.path
+    jobs, key = read_jobs(table)
+    return jobs, str(table), key
 
 
-def _of_a_job(error: InputError, origin: list[int]) -> InputError:
-    """The snapshot's fault, at the place in the file of the job it is about."""
-    match = re.match(r"jobs\[(\d+)\](\.\w+): ", error.found)
+def _snapshot(file: ScenarioFile, cluster: Cluster, jobs: list[Job], path: Path) -> Snapshot:
+    return Snapshot(
+        name=file.name or path.stem,
+        about=file.about,
+        now_s=file.now_s,
+        cluster=cluster,
+        jobs=tuple(jobs),
+        carryover=file.carryover,
+    )
+
+
+def _of_a_job(error: InputError, where: str, place: Callable[[int, str], str]) -> InputError:
+    """The snapshot's fault, at the place of the job it is about in the file ``where``."""
+    match = re.match(r"jobs\[(\d+)\]\.(\w+): ", error.found)
     if not match:
         return error
-    where = f"{error.where}: jobs[{origin[int(match[1])]}]{match[2]}"
-    return InputError(where, error.found[match.end() :], error.accepted)
+    return InputError(
+        f"{where}: {place(int(match[1]), match[2])}", error.found[match.end() :], error.accepted
+    )
 
 
 def _predictor(spec: PredictorSpec, path: Path) -> PredictorSpec:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from planner.edit import changed
-from planner.model import Cluster, Gpu, Job, Node, Snapshot
+from planner.gpu_models import KNOWN
+from planner.model import MIG_SEPARATOR, Cluster, Gpu, Job, Node, Snapshot
 from planner.policy import Quota
+from planner.quantities import counted, shown
+from planner.tables import nearest
+
+#: So many names stand in a warning.
+NAMED = 5
 
 
 def settled(snapshot: Snapshot, quotas: tuple[Quota, ...] = ()) -> Snapshot:
@@ -14,6 +21,8 @@ def settled(snapshot: Snapshot, quotas: tuple[Quota, ...] = ()) -> Snapshot:
     cluster, warnings = _without_impossible_samples(snapshot.cluster)
     warnings += _overcommitted(cluster, snapshot.jobs)
     warnings += _quotas_above(cluster, quotas)
+    warnings += _waiting_in_a_ring(snapshot.job_by_id)
+    warnings += _unheard_of_models(cluster, snapshot.jobs)
     new = tuple(w for w in warnings if w not in snapshot.warnings)
     return changed(snapshot, cluster=cluster, warnings=snapshot.warnings + new) if new else snapshot
 
@@ -59,10 +68,10 @@ def _excess(gpu: Gpu, memory_factor: float, held: list[Job]) -> str:
     if gpu.memory_mib is not None and held:
         has = int(gpu.memory_mib * memory_factor) - (gpu.unmanaged_memory_mib or 0)
         if asked > has:
-            return f"its {len(held)} running jobs ask for {asked} of {has} MiB"
+            return f"its {counted(len(held), 'running job')} {'asks' if len(held) == 1 else 'ask'} for {asked} of {has} MiB"
     shares = sum(j.gpu_share_milli or 0 for j in held)
     if shares > 1000:
-        return f"its {len(held)} running jobs hold shares of {shares} thousandths"
+        return f"its {counted(len(held), 'running job')} {'holds' if len(held) == 1 else 'hold'} shares of {shares} thousandths"
     alone = next((j for j in held if not j.shareable), None)
     return f"job {alone.id} does not share, but {len(held)} jobs run there" if alone and len(held) > 1 else ""
 
@@ -77,4 +86,60 @@ def _quotas_above(cluster: Cluster, quotas: tuple[Quota, ...]) -> list[str]:
         f"the quotas by {owner} add up to {total:g} GPUs, {total - has:g} more than the {has} of the cluster"
         for owner, total in promised.items()
         if total > has
+    ]
+
+
+def _waiting_in_a_ring(jobs: Mapping[str, Job]) -> list[str]:
+    """Jobs that can never start, because each waits for the next to end."""
+    after = {j.id: [d for d in j.depends_on if d in jobs] for j in jobs.values() if not j.running}
+    done: set[str] = set()
+    warnings = []
+    for start in after:
+        way: dict[str, None] = {}  # from the start to here, in order
+        stack = [(start, False)]
+        while stack:
+            job, leaving = stack.pop()
+            if leaving:
+                way.pop(job)
+                done.add(job)
+            elif job in way:
+                ring = list(way)[list(way).index(job) :]
+                warnings.append(_ring_text(ring))
+            elif job in after and job not in done:
+                way[job] = None
+                stack.append((job, True))
+                stack += [(d, False) for d in reversed(after[job])]
+    return warnings
+
+
+def _ring_text(ring: list[str]) -> str:
+    if len(ring) == 1:
+        return f"job {ring[0]} depends on itself and can never start"
+    return f"the jobs {_some(ring)} depend on each other in a ring and can never start"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many more."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _meant(model: str, has: set[str]) -> str:
+    """A model of the cluster that is spelt nearly so, else one that is known; or nothing."""
+    hints = (nearest(model, sorted(models)) for models in (has, set(KNOWN)))
+    return next((hint for hint in hints if hint.startswith("; did you mean")), "")
+
+
+def _unheard_of_models(cluster: Cluster, jobs: tuple[Job, ...]) -> list[str]:
+    """GPU models that jobs allow, but no node has and nobody knows: most often a slip."""
+    has = {gpu.model for gpu in cluster.gpus}
+    wanted: dict[str, list[str]] = defaultdict(list)
+    for job in jobs:
+        for model in job.gpu_models:
+            if model not in has and model.partition(MIG_SEPARATOR)[0] not in KNOWN:
+                wanted[model].append(job.id)
+    return [
+        f"gpu_models: no node has {shown(model)}, and it is no GPU model known here{_meant(model, has)} "
+        f"(asked for by {_some(ids)})"
+        for model, ids in wanted.items()
     ]

@@ -17,6 +17,7 @@ from planner.model import Carryover, Clock, Count, GpuModel, Host, Job, Mib, Nam
 from planner.policy import Policy, PredictorSpec
 
 SCHEMA = "planner.scenario/1"
+CONFIG_SCHEMA = "planner.config/1"
 GPUS_PER_NODE_LIMIT = 1024
 COPIES_LIMIT = 200_000
 GPUS_LIMIT = 200_000
@@ -173,3 +174,13 @@ class ScenarioFile(Noun):
     arrivals: Arrivals | None = None
     variants: tuple[Variant, ...] = ()
     carryover: Carryover = Field(Carryover(), description="what is remembered of earlier epochs")
+
+
+class ConfigFile(Noun):
+    """How to plan, for ``--config``; what it does not state is as ever."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True)
+
+    schema_: Literal["planner.config/1"] = Field("planner.config/1", alias="schema")
+    policy: Policy | None = None
+    predictor: PredictorSpec | None = None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 from planner.errors import InputError
 from planner.model import Job, Throttle
-from planner.quantities import shown
-from planner.scenario.complaints import Loc, checked, dotted
+from planner.quantities import refused, shown
+from planner.scenario.complaints import Key, Loc, checked, dotted
 from planner.scenario.files import COPIES_LIMIT, Copies, JobTable
 from planner.scenario.text import read_plain
 from planner.tables import nearest, read_csv
@@ -36,30 +36,55 @@ FLAGS = _columns(bool)
 LISTS = _columns(tuple)
 JSONS = _columns(dict, Throttle)
 NUMBERS = _columns(int, float) - JSONS
+ACCEPTED_LIST = 'values with ; between them (t4;a10), or a JSON list (["t4", "a10"])'
 
 
-def read_jobs(path: Path) -> tuple[Job, ...]:
-    """The jobs of a CSV, Parquet or JSON file; a blank cell means unknown.
+def read_jobs(path: Path) -> tuple[tuple[Job, ...], Key]:
+    """The jobs of a CSV, Parquet or JSON file, and how to name a place in it; a blank cell means unknown.
 
-    In CSV, several values in a cell are separated by ``;``, and a mapping is JSON.
+    In a cell of text, several values have ``;`` between them or are a JSON list, and a mapping is JSON.
     """
+    raw, key = _raw(path)
+    return checked(JobTable, raw, str(path), key=key).root, key
+
+
+def _raw(path: Path) -> tuple[list[Any], Key]:
+    """What stands in each row."""
     kind = path.suffix.lower()
     if kind == ".csv":
         lines_and_rows = read_csv(path, needed=("id",), known=COLUMNS)
         lines = [line for line, _ in lines_and_rows]
-        rows = [{k: _cell(k, text) for k, text in row.items()} for _, row in lines_and_rows]
-        return checked(JobTable, rows, str(path), key=_in_table("line", lambda row: lines[row])).root
+        key = _in_table("line", lambda row: lines[row])
+        return _cells(path, [row for _, row in lines_and_rows], key, COLUMNS), key
     if kind == ".parquet":
-        return checked(JobTable, _parquet(path), str(path), key=_in_table("row", lambda row: row + 1)).root
+        key = _in_table("row", lambda row: row + 1)
+        return _cells(path, _parquet(path), key, LISTS | JSONS), key
     if kind == ".json":
         raw = read_plain(path)
         if not isinstance(raw, list):
             raise InputError(str(path), f"got {shown(raw)}", "a list of jobs")
-        return checked(JobTable, raw, str(path)).root
+        return raw, dotted
     raise InputError(str(path), "not a table of jobs by its name", FORMATS)
 
 
-def _in_table(word: str, number: Callable[[int], int]) -> Callable[[Loc], str]:
+def _cells(
+    path: Path, rows: Sequence[Mapping[str, Any]], key: Key, columns: Container[str]
+) -> list[dict[str, Any]]:
+    """The rows with text in these columns as the values it stands for."""
+    found: list[dict[str, Any]] = []
+    for i, row in enumerate(rows):
+        values = dict(row)
+        for k, text in row.items():
+            try:
+                values[k] = _cell(k, text) if k in columns and isinstance(text, str) else text
+            except ValueError as error:
+                said, _, accepted = str(error).partition("; accepted: ")
+                raise InputError(f"{path}: {key((i, k))}", said, accepted) from None
+        found.append(values)
+    return found
+
+
+def _in_table(word: str, number: Callable[[int], int]) -> Key:
     """Say where in a table: ``line 3, gpus``."""
 
     def key(loc: Loc) -> str:
@@ -75,14 +100,26 @@ def _cell(column: str, text: str) -> Any:
     """A CSV cell as the value it stands for; what is none stays text, for the column's own error."""
     if column in FLAGS:
         return {"true": True, "false": False}.get(text.lower(), text)
-    if column in JSONS or (column in LISTS and text.startswith("[")):
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            return text
     if column in LISTS:
-        return [part.strip() for part in text.split(";")]
+        return _list(text)
+    if column in JSONS:
+        return _json(text, text)
     return _number(text) if column in NUMBERS else text
+
+
+def _json(text: str, otherwise: Any) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return otherwise
+
+
+def _list(text: str) -> list[Any]:
+    """Several values in one cell. Other signs between them are refused: ``t4,a10`` is no GPU model."""
+    values = _json(text, None) if text.startswith("[") else [part.strip() for part in text.split(";")]
+    if not isinstance(values, list) or (text[0] != "[" and ("," in text or "|" in text)):
+        raise refused(text, ACCEPTED_LIST)
+    return values
 
 
 def _number(text: str) -> int | float | str:

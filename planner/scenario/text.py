@@ -77,9 +77,9 @@ for _tag, (_pattern, _first) in CORE.items():
         )
 
 
-def read_plain(path: Path) -> Any:
-    """The values in a YAML or JSON file."""
-    text = read_text(path)
+def read_plain(path: Path, text: str | None = None) -> Any:
+    """The values in a YAML or JSON file, or in its text where that was read already."""
+    text = read_text(path) if text is None else text
     if not text.strip():
         raise InputError(str(path), "the file is empty", "a scenario or snapshot in YAML or JSON")
     if path.suffix.lower() == ".json" or text.lstrip()[0] == "{":
