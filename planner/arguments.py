@@ -6,6 +6,7 @@ Everything here raises an InputError of one line, or PlanRejected. What is slow 
 from __future__ import annotations
 
 import re
+import sys
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,26 +20,48 @@ from planner.policy import SOLVERS, Policy, PredictorSpec
 from planner.quantities import counted, shown
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from planner.plan import Inputs, Plan
 
+#: As a file's name: standard input; and what it is called in a message.
+STDIN, STDIN_NAME = "-", "standard input"
 #: How a plan file begins that the planner wrote.
 PLAN_BEGINS = re.compile(r'\s*{\s*"schema"\s*:\s*"planner\.plan/1"')
 
 
-def planning_input(scenario: str | None, from_: str | None) -> tuple[Snapshot, Policy, PredictorSpec]:
-    """What to plan: from a scenario with its policy, or from a snapshot with the default one."""
-    from planner.scenario import load, load_snapshot
+def source(path: str) -> tuple[Path, str | None]:
+    """A file to read; for ``-``, standard input, which is read at once, with its text."""
+    from planner.tables import MAX_BYTES, decoded
+
+    if path != STDIN:
+        return Path(path), None
+    return Path(STDIN_NAME), decoded(sys.stdin.buffer.read(MAX_BYTES + 1), STDIN_NAME)
+
+
+def read_once(*paths: str | None) -> None:
+    """InputError if standard input is to be several files."""
+    if paths.count(STDIN) > 1:
+        raise InputError("-", "standard input is named twice", "- for one file")
+
+
+def planning_input(
+    scenario: str | None, from_: str | None, config: str | None = None
+) -> tuple[Snapshot, Policy, PredictorSpec]:
+    """What to plan, and how: a scenario by its own policy or a snapshot by the default one, unless a config states others."""
+    from planner.scenario import load, load_config, load_snapshot
 
     if (scenario is None) == (from_ is None):
         found = "neither is given" if scenario is None else "both are given"
         raise InputError("SCENARIO or --from", found, "exactly one of them")
-    if scenario is not None:
-        read = load(Path(scenario))
-        return read.snapshot, read.policy, read.predictor
-    assert from_ is not None
     if from_ in ("slurm", "kubernetes"):
         raise InputError("--from", f"the {from_} back end does not exist yet", "a snapshot file")
-    return load_snapshot(Path(from_)), Policy(), PredictorSpec()
+    read_once(scenario, from_, config)
+    policy, predictor = load_config(*source(config)) if config is not None else (None, None)
+    if scenario is not None:
+        read = load(*source(scenario), (policy, predictor))
+        return read.snapshot, read.policy, read.predictor
+    assert from_ is not None
+    policy = policy or Policy()
+    return load_snapshot(*source(from_), policy.quotas), policy, predictor or PredictorSpec()
 
 
 def overridden(
@@ -84,6 +107,15 @@ def read_plan(path: str) -> Plan:
     return value
 
 
+def read_whole_plan(path: str) -> tuple[Plan, Inputs]:
+    """A plan file with what the plan was made from; InputError if that is not in it."""
+    made = read_plan(path)
+    if made.inputs is None:
+        found = "the plan has no inputs: --json leaves them out"
+        raise InputError(path, found, "a plan written by planner plan --out FILE")
+    return made, made.inputs
+
+
 def check_plan(path: str, made: Plan) -> None:
     """PlanRejected if the plan breaks a rule in the snapshot that it was made for, whoever wrote it."""
     from planner.validate import problems_of
@@ -101,20 +133,21 @@ def read_either(path: str) -> Plan | Snapshot:
     from planner.scenario.text import read_plain
     from planner.tables import read_text
 
-    text = read_text(Path(path))
+    file, said = source(path)
+    text = read_text(file) if said is None else said
     if PLAN_BEGINS.match(text):
         try:  # the quick way; the other one finds words for what is wrong
             return Plan.model_validate_json(text)
         except ValidationError:
             pass
-    raw = read_plain(Path(path))
+    raw = read_plain(file, text)
     name = raw.get("schema") if isinstance(raw, dict) else None
     if name == Snapshot.model_fields["schema_"].default:
-        return load_snapshot(path)
+        return load_snapshot(file, text)
     if name == Plan.model_fields["schema_"].default:
-        return load_noun(path, Plan)
+        return load_noun(file, Plan, text)
     found = "is missing" if name is None else f"got {shown(name)}"
-    raise InputError(f"{path}: schema", found, "planner.plan/1 or planner.snapshot/1")
+    raise InputError(f"{file}: schema", found, "planner.plan/1 or planner.snapshot/1")
 
 
 def close_to(job: str, made: Plan) -> str:

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,17 +20,19 @@ import typer
 
 from planner import __version__
 from planner.arguments import (
+    STDIN,
     check_plan,
     close_to,
     moment,
     overridden,
     planning_input,
     read_either,
-    read_plan,
+    read_once,
+    read_whole_plan,
     whole,
 )
-from planner.backends.whole import check_out, write_out
-from planner.errors import InputError, PlannerError
+from planner.backends.whole import STDOUT, check_out, write_out
+from planner.errors import InputError, PlannerError, WriteFailed
 from planner.model import Snapshot
 from planner.policy import SOLVERS
 from planner.quantities import shown
@@ -53,20 +55,30 @@ app = typer.Typer(
 imports = typer.Typer(help="Turn a public trace into a scenario.", rich_markup_mode=None)
 app.add_typer(imports, name="import")
 
-OUT = typer.Option(None, "--out", metavar="FILE", help="write to this file, whole or not at all")
-JSON = typer.Option(False, "--json", help="print JSON on standard output and nothing else")
-KEYS_ABOUT = (
-    "Made by `planner schema --table --out docs/keys.md`; a test keeps it true. A key without a default may be left out "
-    "unless it is required. Quantities may be written with a unit (`16GiB`, `90m`); without one, they count in the "
-    "unit of the table."
+OUT = typer.Option(
+    None, "--out", metavar="FILE", help="write to this file, whole or not at all; - is standard output"
 )
+JSON = typer.Option(False, "--json", help="print JSON on standard output and nothing else")
 OUT_SCENARIO = typer.Option(
-    None, "--out", metavar="FILE", help="write to this file; JSON (faster to read) if it ends in .json"
+    None,
+    "--out",
+    metavar="FILE",
+    help="write to this file; JSON (faster to read) if it ends in .json; - is standard output",
 )
 AT = typer.Option(
     None, "--at", metavar="SECONDS", help="what was there at this second of the trace [default: all of it]"
 )
 FROM = typer.Option(None, "--from", metavar="SNAPSHOT.json", help="read a snapshot instead of a scenario")
+SCENARIO = typer.Argument(
+    None, metavar="[SCENARIO]", help="a scenario file, YAML or JSON; - is standard input"
+)
+CONFIG = typer.Option(
+    None, "--config", metavar="FILE", help="take policy and predictor from this file, which may be a scenario"
+)
+DEFAULTS = (
+    "warning: a snapshot has no policy: this plan is made by the default policy and predictor; "
+    "--config FILE takes others, from a scenario for example"
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -82,8 +94,9 @@ def root(
 
 @app.command()
 def plan(
-    scenario: str = typer.Argument(None, metavar="[SCENARIO]", help="a scenario file, YAML or JSON"),
+    scenario: str = SCENARIO,
     from_: str = FROM,
+    config: str = CONFIG,
     out: str = OUT,
     json: bool = JSON,
     solver: str = typer.Option(None, "--solver", metavar="NAME", help=f"one of {', '.join(SOLVERS)}"),
@@ -97,20 +110,24 @@ def plan(
     from planner.epoch import plan_epoch
 
     check_out(out)
-    snapshot, policy, spec = planning_input(scenario, from_)
+    if json and out == STDOUT:
+        raise InputError("--out -", "--json prints on standard output as well", "one of them")
+    snapshot, policy, spec = planning_input(scenario, from_, config)
+    if from_ and not config:
+        say(DEFAULTS)
     policy = overridden(policy, solver, time_limit, deterministic, seed)
     with stop_on_sigterm() as stop, solving(policy.time_limit_s, sys.stderr) as on_progress:
         made = plan_epoch(snapshot, policy, spec, on_progress=on_progress, stop=stop.is_set)
     if out:
-        write_out(out, json_text(made))
+        emit(json_text(made), out)
     if json:
-        print(json_text(made, without={"inputs"}))
-        return
-    from planner.report.plans import plan_page
+        put(json_text(made, without={"inputs"}))
+    elif out != STDOUT:
+        from planner.report.plans import plan_page
 
-    show_page(plan_page(made))
-    if out:
-        say(f"plan written to {out}")
+        show_page(plan_page(made))
+        if out:
+            say(f"plan written to {out}")
 
 
 @app.command()
@@ -124,15 +141,13 @@ def explain(
     from planner.explain import explain_job
     from planner.report.page import Lines
 
-    made = read_plan(plan_file)
-    if made.inputs is None:
-        raise InputError(plan_file, "the plan has no inputs", "a plan written with --out")
+    made, inputs = read_whole_plan(plan_file)
     try:
-        explanation = explain_job(made, job, replan_with(made.inputs.forecast.predictor))
+        explanation = explain_job(made, job, replan_with(inputs.forecast.predictor))
     except KeyError:
         raise InputError(plan_file, f"no job is called {shown(job)}", close_to(job, made)) from None
     if json:
-        print(json_text(explanation))
+        put(json_text(explanation))
     else:
         show_page((Lines(f"{plain(job)} ({explanation.decision})", explanation.lines),))
 
@@ -147,6 +162,7 @@ def diff(
     from planner.plan import Plan
     from planner.report.compare import difference_page, plans_differ, snapshots_differ
 
+    read_once(a, b)
     old, new = read_either(a), read_either(b)
     if isinstance(old, Plan) and isinstance(new, Plan):
         difference = plans_differ(old, new)
@@ -155,7 +171,7 @@ def diff(
     else:
         raise InputError(b, "a plan and a snapshot do not compare", "two plans or two snapshots")
     if json:
-        print(json_text(difference))
+        put(json_text(difference))
     else:
         show_page(difference_page(difference))
 
@@ -173,15 +189,15 @@ def apply(
     from planner.backends.files import FileBackend
     from planner.report.plans import left_out, receipt_page
 
-    made = read_plan(plan_file)
-    if made.inputs is None:
-        raise InputError(plan_file, "the plan has no inputs", "a plan written with --out")
+    if plan_file == STDIN and not to:
+        raise InputError("apply -", "no state is named", "--to STATE.json")
+    made, inputs = read_whole_plan(plan_file)
     check_plan(plan_file, made)
     state = Path(to) if to else Path(plan_file).with_suffix(".state.json")
     check_out(str(state))
-    receipt = FileBackend(state, out=state, start=made.inputs.snapshot).apply(made, dry_run=dry_run)
+    receipt = FileBackend(state, out=state, start=inputs.snapshot).apply(made, dry_run=dry_run)
     if json:
-        print(json_text(receipt))
+        put(json_text(receipt))
     else:
         show_page(receipt_page(receipt))
     if why := left_out(receipt):
@@ -190,7 +206,7 @@ def apply(
 
 @app.command()
 def snapshot(
-    scenario: str = typer.Argument(None, metavar="[SCENARIO]", help="a scenario file, YAML or JSON"),
+    scenario: str = SCENARIO,
     from_: str = FROM,
     out: str = OUT,
 ) -> None:
@@ -210,7 +226,7 @@ def schema(
     from json import dumps
 
     from planner.plan import Plan
-    from planner.report.keys import as_aligned, as_markdown, json_schema, key_rows
+    from planner.report.keys import ABOUT, as_aligned, as_markdown, json_schema, key_rows
     from planner.scenario import ScenarioFile
 
     models: dict[str, type[Noun]] = {"scenario": ScenarioFile, "plan": Plan, "snapshot": Snapshot}
@@ -221,9 +237,9 @@ def schema(
     if not table:
         emit(dumps(described, indent=2), out)
     elif out:
-        write_out(out, as_markdown(f"Keys of a {kind} file", KEYS_ABOUT, list(key_rows(described))))
+        emit(as_markdown(f"Keys of a {kind} file", ABOUT, list(key_rows(described))), out)
     else:
-        print(as_aligned(list(key_rows(described))), end="")
+        put(as_aligned(list(key_rows(described))))
 
 
 @app.command()
@@ -285,20 +301,40 @@ def emit_scenario(scenario: Scenario, out: str | None) -> None:
 
 def emit(text: str, out: str | None) -> None:
     """A result to a file, or to standard output."""
-    if out:
+    if out and out != STDOUT:
         write_out(out, text)
     else:
-        print(text.removesuffix("\n"))
+        put(text)
+
+
+def put(text: str) -> None:
+    """Print a result on standard output. Raises WriteFailed."""
+    with written():
+        print(text.removesuffix("\n"), flush=True)
 
 
 def show_page(page: Page) -> None:
-    """Print a page on standard output."""
-    show(page, sys.stdout)
+    """Print a page on standard output. Raises WriteFailed."""
+    with written():
+        show(page, sys.stdout)
+        sys.stdout.flush()
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """Tell a standard output that takes no more from a defect, and from a reader who has seen enough."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise WriteFailed(f"standard output: {error.strerror or error}") from error
 
 
 def say(message: str) -> None:
-    """One line on standard error."""
-    print(f"planner: {plain(' '.join(message.split()))}", file=sys.stderr)
+    """One line on standard error, if that can be written."""
+    with suppress(OSError):
+        print(f"planner: {plain(' '.join(message.split()))}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -319,19 +355,29 @@ def run(args: list[str]) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = app(args=args, prog_name="planner", standalone_mode=False)
-        sys.stdout.flush()
+        with written():
+            sys.stdout.flush()
     except (BrokenPipeError, SystemExit):
         # The reader has seen enough. Typer may have made an exit of its own of it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return 0
     except PlannerError as error:
         say(str(error))
+        if isinstance(error, WriteFailed):
+            drop_output()
         return error.exit_code
     except typer.TyperException as error:
         say(f"{error.format_message()} (planner --help tells more)")
         return InputError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = 130
+    except OSError as error:  # the system's fault, such as a full disk under the help's text
+        if os.environ.get("PLANNER_DEBUG"):
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        say(f"{place}{error.strerror or error}")
+        drop_output()
+        return WriteFailed.exit_code
     except Exception as error:
         if os.environ.get("PLANNER_DEBUG"):
             raise
@@ -340,6 +386,12 @@ def run(args: list[str]) -> int:
     if code == 130:
         say("interrupted")
     return code if isinstance(code, int) else 0
+
+
+def drop_output() -> None:
+    """Let what is left in standard output's buffer go nowhere, so that the interpreter's end does not fail on it."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:

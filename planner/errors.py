@@ -1,6 +1,7 @@
 """Every exception a user can meet, and the exit code it becomes.
 
 PlannerError
+├── WriteFailed         1  a result could not be written: a full disk, a closed device
 ├── InputError          2  a file, key or option is wrong: says where, what was found, what is accepted
 ├── EngineMissing       2  the solver that was asked for is not installed here
 ├── ClusterUnreadable   3  the cluster's state could not be read
@@ -15,6 +16,10 @@ class PlannerError(Exception):
     """Base of all errors that are shown as one line, without a traceback."""
 
     exit_code = 1
+
+
+class WriteFailed(PlannerError):
+    """A result could not be written."""
 
 
 class InputError(PlannerError):

@@ -3,6 +3,7 @@
 Commands run in this process unless the test is about a process: signals, pipes, terminals.
 """
 
+import io
 import json
 import os
 import re
@@ -67,7 +68,13 @@ WRONG_OPTIONS = [
     (["plan", "s.yaml", "--time-limit", "nan"], "--time-limit: got 'nan'; accepted: seconds, 0 or more"),
     (["plan", "s.yaml", "--time-limit", "inf"], "--time-limit: got 'inf'; accepted: seconds, 0 or more"),
     (["plan", "s.yaml", "--seed", "1.5"], "--seed: got '1.5'; accepted: a whole number, 0 or more"),
-    (["plan", "s.yaml", "--solver", "glpk"], "--solver: got 'glpk'; accepted: auto, greedy, search, cp-sat, mip, cbc, highs, patterns"),
+    (["plan", "s.yaml", "--solver", "glpk"], "--solver: got 'glpk'; accepted: auto, greedy, search, cp-sat, mip, cbc, highs"),
+    (["plan", "s.yaml", "--solver", "patterns"], "--solver: got 'patterns'; accepted: auto, greedy, search, cp-sat, mip, cbc, highs"),
+    (["plan", "s.yaml", "--config", "none.yaml"], "none.yaml: no such file"),
+    (["plan", "s.yaml", "--json", "--out", "-"], "--out -: --json prints on standard output as well; accepted: one of them"),
+    (["plan", "-", "--config", "-"], "-: standard input is named twice; accepted: - for one file"),
+    (["diff", "-", "-"], "-: standard input is named twice; accepted: - for one file"),
+    (["apply", "-"], "apply -: no state is named; accepted: --to STATE.json"),
     (["plan", "s.yaml", "--out", "no/where.json"], "--out no/where.json: there is no directory 'no'; accepted: a file in a directory that exists"),
     (["plan", "s.yaml", "--out", "."], "--out .: is a directory; accepted: a file in a directory that exists"),
     (["plan", "s.yaml", "--fast"], "No such option: --fast (planner --help tells more)"),
@@ -233,6 +240,114 @@ def test_a_snapshot_is_planned_like_its_scenario(ran, scenario):
     assert [json.loads(x)["assignments"] for x in (a, b)] == [json.loads(a)["assignments"]] * 2
 
 
+def policy_of(path):
+    """The policy that a plan file was made by."""
+    return json.loads(Path(path).read_text())["inputs"]["policy"]
+
+
+def test_a_snapshot_is_planned_by_the_policy_of_a_config(ran, scenario):
+    """The loop: plan, apply, plan the new state. A quota and the interference table hold in every round."""
+    pair = ONE.replace(
+        "}]\n", ", profile: a, queue: q}, {id: j1, profile: a, queue: q, gpu_memory_mib: 4000}]\n"
+    )
+    rules = "policy: {quotas: [{queue: q, gpus: 1}]}\npredictor: {interference: {kind: table, path: t.csv}}\n"
+    Path("t.csv").write_text("gpu_model,profile,beside,slowdown\nt4,a,a,1.01\n")
+    name, quick = scenario(pair.replace("count: 1", "count: 2") + rules), ("--time-limit", 0, "--out")
+    assert ran("plan", name, *quick, "1.json")[::2] == (0, "planner: plan written to 1.json\n")
+    assert ran("apply", "1.json", "--to", "state.json")[0] == 0
+    code, _, err = ran("plan", "--from", "state.json", "--config", name, *quick, "2.json")
+    assert (code, err) == (0, "planner: plan written to 2.json\n")
+    assert [d["reason"] for d in json.loads(Path("2.json").read_text())["deferred"]] == ["quota"]
+    assert policy_of("1.json") == policy_of("2.json")
+    forecasts = [
+        json.loads(Path(p).read_text())["inputs"]["forecast"]["predictor"] for p in ("1.json", "2.json")
+    ]
+    assert forecasts[0] == forecasts[1] and len(forecasts[0]["interference"]["rows"]) == 1
+
+
+def test_a_snapshot_without_a_config_is_planned_with_a_warning(ran, scenario):
+    assert ran("snapshot", scenario(), "--out", "snap.json")[2] == ""
+    code, out, err = ran("plan", "--from", "snap.json", "--time-limit", 0, "--json")
+    assert (code, err.count("\n"), json.loads(out)["schema"]) == (0, 1, "planner.plan/1")
+    assert err.startswith(
+        "planner: warning: a snapshot has no policy: this plan is made by the default policy"
+    )
+
+
+def test_a_config_goes_before_the_scenario_and_the_command_line_before_both(ran, scenario):
+    Path("c.yaml").write_text("policy: {seed: 5, max_tenants: 1, time_limit_s: 0}")
+    name = scenario(ONE + "policy: {seed: 3, max_tenants: 2}")
+    assert ran("plan", name, "--config", "c.yaml", "--seed", 7, "--out", "p.json")[0] == 0
+    assert [policy_of("p.json")[k] for k in ("seed", "max_tenants")] == [7, 1]
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    """Give the command a standard input."""
+
+    def give(text):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    return give
+
+
+def test_a_dash_is_standard_input_and_output(ran, scenario, stdin):
+    stdin(ONE)
+    code, made, err = ran("plan", "-", "--time-limit", 0, "--out", "-")
+    plan = json.loads(made)
+    assert (code, err, plan["name"], "inputs" in plan) == (0, "", "standard input", True)
+    stdin(made)
+    assert ran("explain", "-", "j0")[1].startswith("j0 (start)")
+    stdin(made)
+    assert "1 done" in ran("apply", "-", "--to", "state.json")[1]
+    stdin(Path("state.json").read_text())
+    assert ran("plan", "--from", "-", "--config", scenario(), "--time-limit", 0)[0] == 0
+    stdin("policy: {seed: 9, time_limit_s: 0}")
+    assert '"seed": 9' in ran("plan", "s.yaml", "--config", "-", "--out", "-")[1]
+    assert not Path("-").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", "standard input: the file is empty; accepted: a scenario or snapshot in YAML or JSON"),
+        (ONE + "polcy: {}", "standard input: unknown key 'polcy'; did you mean policy?"),
+        (ONE + "a: [", "standard input: line 6: not YAML"),
+    ],
+)
+def test_a_wrong_standard_input_is_told_as_such(ran, stdin, text, line):
+    stdin(text)
+    code, out, err = ran("plan", "-")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"planner: {line}")
+
+
+def test_a_scenario_a_schema_and_a_snapshot_may_go_to_standard_output(ran, scenario):
+    for command in (("generate", "--jobs", 1, "--gpus", 1), ("snapshot", scenario()), ("schema", "plan")):
+        assert ran(*command, "--out", "-") == ran(*command)
+    assert ran("schema", "--table", "--out", "-")[1].startswith("# Keys of a scenario file")
+    assert not Path("-").exists()
+
+
+def test_a_plan_that_cannot_be_written_is_no_defect(ran, scenario, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    said = ran("plan", scenario(), "--time-limit", 0, "--out", "p.json")
+    assert said == (1, "", "planner: --out p.json: No space left on device\n")
+    assert not Path("p.json").exists()
+
+
+def test_every_engine_that_is_offered_exists(ran):
+    """One list: what --help and the policy accept is what the solvers know."""
+    from planner.policy import SOLVERS, SolverName
+    from solvers.engines import names
+
+    assert set(SOLVERS) == set(names()) == set(SolverName.__args__)
+    assert ", ".join(SOLVERS) in " ".join(ran("plan", "--help")[1].split())
+
+
 NAMES = [
     "[red]x[/red]",
     "[/]",
@@ -351,9 +466,10 @@ def test_a_plan_that_breaks_a_rule_is_rejected(ran, plan_file):
 def test_a_plan_without_inputs_is_not_applied(ran, scenario, plan_file):
     Path("bare.json").write_text(ran("plan", "s.yaml", "--time-limit", 0, "--json")[1])
     code, _, err = ran("apply", "bare.json")
+    assert ran("explain", "bare.json", "j0") == (code, "", err)
     assert (code, err) == (
         2,
-        "planner: bare.json: the plan has no inputs; accepted: a plan written with --out\n",
+        "planner: bare.json: the plan has no inputs: --json leaves them out; accepted: a plan written by planner plan --out FILE\n",
     )
 
 

@@ -66,7 +66,8 @@ def test_a_limit_of_nothing_gives_the_greedys_plan():
 
 def test_an_engine_of_a_later_version_is_named_as_missing():
     with pytest.raises(EngineMissing, match="patterns"):
-        planned(jobs(1), solver="patterns")
+        state, later = snapshot(jobs=jobs(1)), policy().model_copy(update={"solver": "patterns"})
+        epoch.plan_epoch(state, later, PredictorSpec())
 
 
 def test_an_answer_that_breaks_a_rule_never_becomes_a_plan(monkeypatch):

@@ -60,6 +60,18 @@ def test_a_planner_that_is_terminated_ends_soon_with_a_plan(tmp_path):
     assert json.loads(out)["assignments"]
 
 
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
+@pytest.mark.parametrize("args", [["schema"], ["plan", str(QUICKSTART), "--time-limit", "0"], ["--help"]])
+def test_a_full_disk_under_standard_output_is_one_line(args):
+    with FULL.open("w") as full:
+        done = subprocess.run([*PLANNER, *args], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert re.fullmatch(r"planner: (standard output: )?No space left on device\n", done.stderr)
+
+
 def test_a_reader_that_stops_reading_is_no_error():
     command = [*PLANNER, "schema", "--table"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:

@@ -6,7 +6,10 @@ import os
 import tempfile
 from pathlib import Path
 
-from planner.errors import InputError
+from planner.errors import InputError, WriteFailed
+
+#: As a file's name: standard output (and standard input, for what is read).
+STDOUT = "-"
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -42,7 +45,7 @@ def _mode(path: Path) -> int:
 
 def check_out(out: str | None) -> None:
     """Find out before a long solve that its result could not be written. Raises InputError."""
-    if out is None:
+    if out is None or out == STDOUT:
         return
     path = Path(out)
     if path.is_dir() or not path.parent.is_dir():
@@ -51,10 +54,8 @@ def check_out(out: str | None) -> None:
 
 
 def write_out(out: str, text: str) -> None:
-    """Write a result. Raises InputError if the place cannot be written."""
+    """Write a result to a file. Raises WriteFailed."""
     try:
         write_whole(Path(out), text if text.endswith("\n") else text + "\n")
     except OSError as error:
-        raise InputError(
-            f"--out {out}", error.strerror or str(error), "a file that can be written"
-        ) from error
+        raise WriteFailed(f"--out {out}: {error.strerror or error}") from error

@@ -20,6 +20,14 @@ LIMITS = (("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exc
 WORDS = {"integer": "whole number", "string": "text", "boolean": "true or false", "null": "null"}
 HOLDERS = {"array": ("list", "items"), "object": ("mapping", "additionalProperties")}
 
+#: What stands above the table.
+ABOUT = (
+    "Made by `planner schema --table --out docs/keys.md`; a test keeps it true. A key without a default may be left out "
+    "unless it is required. Quantities may be written with a unit (`16GiB`, `90m`); without one, they count in the "
+    "unit of the table. `policy` and `predictor` may also stand in a file of their own, for `--config`. In a table of jobs "
+    "(`jobs: {path: jobs.csv}`, or `.parquet`), a cell of a list column holds values with `;` between them, or a JSON list; a "
+    "mapping is JSON; an empty cell leaves the key out."
+)
 
 #: pydantic leaves a limit under its own name where a validator runs before it.
 STANDARD = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
