@@ -8,7 +8,7 @@ import pytest
 from builders import job, node, snapshot
 
 from planner.backends import Backend
-from planner.backends.files import APPLIED, FileBackend
+from planner.backends.files import AGAIN, APPLIED, FileBackend
 from planner.backends.transition import transition
 from planner.backends.whole import write_whole
 from planner.edit import add_jobs, changed, drain_node, move_job, remove_jobs, with_job, with_nodes
@@ -178,6 +178,43 @@ def test_a_second_apply_of_one_plan_has_nothing_to_do(state, tmp_path):
     again = backend.apply(decided)
     assert (again.actions, again.warnings) == ((), (APPLIED,))
     assert path.read_bytes() == once
+
+
+def test_a_plan_that_was_undone_by_hand_is_applied_again(state, tmp_path):
+    """What is in place stays; only what was taken back is done again, as often as it is taken back."""
+    path = written(tmp_path / "s.json", state)
+    backend = FileBackend(path, out=path)
+    decided = plan(state, to("x", "a0/1"), to("y", "a1/0"))
+    backend.apply(decided)
+    once = path.read_bytes()
+    written(path, move_job(backend.snapshot(), "x", []))
+    again = backend.apply(decided)
+    assert [(a.job_id, a.outcome, a.detail) for a in again.actions] == [
+        ("x", "done", ""),
+        ("y", "done", "it runs there already"),
+    ]
+    assert again.warnings == (AGAIN,)
+    assert path.read_bytes() == once
+    assert backend.apply(decided).warnings == (APPLIED,)
+
+
+def test_what_was_undone_and_fits_no_more_is_not_called_in_place(state, tmp_path):
+    path = written(tmp_path / "s.json", state)
+    backend = FileBackend(path, out=path)
+    decided = plan(state, to("x", "a0/1"))
+    backend.apply(decided)
+    written(path, move_job(move_job(backend.snapshot(), "x", []), "y", ["a0/1"]))
+    again = backend.apply(decided)
+    assert ([a.detail for a in again.actions], again.warnings) == (["a0/1 is not free: y"], (AGAIN,))
+
+
+def test_a_plan_whose_job_has_ended_is_still_in_place(state, tmp_path):
+    path = written(tmp_path / "s.json", state)
+    backend = FileBackend(path, out=path)
+    decided = plan(state, to("x", "a0/1"), to("y", "a1/0"))
+    backend.apply(decided)
+    written(path, remove_jobs(backend.snapshot(), ["x"]))
+    assert (backend.apply(decided).actions, backend.apply(decided).warnings) == ((), (APPLIED,))
 
 
 def test_an_older_plan_applied_again_changes_nothing_that_is_in_place(state, tmp_path):

@@ -1,10 +1,12 @@
 """What people see: complete plain text in a pipe, harmless names, units that can be read, and true differences."""
 
 import io
+import re
 
 import pytest
-from builders import job, node, snapshot
+from builders import gpu, job, node, snapshot
 
+from planner.model import Carryover, Until
 from planner.plan import (
     Action,
     Assignment,
@@ -40,8 +42,8 @@ def a_plan(**fields):
         "name": "small",
         "made_at": "2026-01-01T00:00:00Z",
         "assignments": (
-            Assignment(job_id="gang", gpu_ids=("a1/0", "a1/1"), nodes=("a1",), slowdown=1.0, slowdown_p90=1.0, finish_s=7200, gpu_memory_mib=30720, memory_source="declared"),
-            Assignment(job_id="x", gpu_ids=("a0/0",), nodes=("a0",), slowdown=1.25, slowdown_p90=1.31, finish_s=4500, neighbours=("y",), gpu_memory_mib=512, memory_source="measured", fenced=False),
+            Assignment(job_id="gang", gpu_ids=("a1/0", "a1/1"), nodes=("a1",), slowdown=1.0, slowdown_p90=1.0, finish_s=7200, finish_p90_s=9000, gpu_memory_mib=30720, memory_source="declared"),
+            Assignment(job_id="x", gpu_ids=("a0/0",), nodes=("a0",), slowdown=1.25, slowdown_p90=1.31, finish_s=4500, finish_p90_s=5700, neighbours=("y",), gpu_memory_mib=512, memory_source="measured", fenced=False),
             Assignment(job_id="y", gpu_ids=("a0/0",), nodes=("a0",), state="move", moved_from=("a0/3",), wave=1, slowdown=1.5, neighbours=("x",), fenced=True),
         ),
         "deferred": (
@@ -55,7 +57,7 @@ def a_plan(**fields):
             attempts=(AttemptRecord(solver="greedy", status="feasible", note="8 orders"), AttemptRecord(solver="cbc", status="skipped", note="the model would have 2,000,000 variables"),
                 AttemptRecord(solver="bound", status="no_answer", bound_gpu_s=31000, note="a bound only"),
                 AttemptRecord(solver="highs", status="failed", note="it crashed"))),
-        "predicted": Predicted(makespan_s=7200, mean_slowdown=1.21, max_slowdown=1.5, goodput_gpus=3.4, gpu_utilisation_pct=71.2),
+        "predicted": Predicted(makespan_s=7200, mean_slowdown=1.21, max_slowdown=1.5, goodput_gpus=3.4, gpu_utilisation_pct=71.2, requested_share_milli=7500, allocated_share_milli=5000),
         "warnings": ("node a1: unknown host memory is not counted",),
         "inputs": Inputs(snapshot=state, forecast=Forecast(), policy=Policy(), backend="files"),
     }  # fmt: skip
@@ -122,6 +124,59 @@ def test_a_plan_without_its_inputs_is_shown_as_well(golden):
     golden("plan-bare.txt", as_text(plan_page(bare.model_copy(update={"solve": solve}))))
 
 
+def facts(plan):
+    """The first lines of a plan's page, by label."""
+    return dict(plan_page(plan)[0].pairs)
+
+
+def tried(*attempts):
+    """Engines that were tried, each with its status and bound."""
+    return tuple(AttemptRecord(solver=a, status=b, bound_gpu_s=c) for a, b, c in attempts)
+
+
+@pytest.mark.parametrize(
+    ("solver", "attempts", "said"),
+    [
+        ("greedy", tried(("greedy", "feasible", None), ("cp-sat", "optimal", 33000.4)), "greedy, proven optimal by cp-sat after"),
+        ("cp-sat", tried(("greedy", "feasible", None), ("cp-sat", "optimal", 33000.4)), "cp-sat, proven optimal after"),
+        ("search", tried(("bound", "no_answer", 33000.4), ("search", "feasible", None)), "search, proven optimal by the lower bound after"),
+        ("search", tried(("bound", "no_answer", 31000), ("cp-sat", "feasible", 33000.4)), "search, proven optimal by cp-sat after"),
+        ("greedy", (), "greedy, proven optimal after"),
+    ],
+)  # fmt: skip
+def test_who_proved_a_plan_the_best_is_said(solver, attempts, said):
+    solve = Solve(solver=solver, status="optimal", bound=33000, wall_s=1, attempts=attempts)
+    assert facts(a_plan(solve=solve))["solver"].startswith(said)
+
+
+def test_gpus_that_take_no_job_are_told_apart():
+    cards = [gpu(), gpu(healthy=False), gpu(unmanaged_memory_mib=None), gpu(unmanaged_memory_mib=None)]
+    nodes = [node(cards, name="a0"), node(2, name="a1", schedulable=False), node(1, name="a2")]
+    nodes += [node(1, name=f"d{i}", schedulable=False) for i in range(9)]
+    left = Carryover(quarantines=(Until(name="a2", until_s=60),))
+    inputs = Inputs(
+        snapshot=snapshot(nodes, carryover=left), forecast=Forecast(), policy=Policy(), backend="files"
+    )
+    assert facts(a_plan(inputs=inputs))["closed"] == (
+        "1 GPU unhealthy (a0/1), 2 GPUs in unknown use (a0/2-3), "
+        "11 GPUs drained (a1/0-1 d0/0 d1/0 d2/0 d3/0 and 5 more), 1 GPU quarantined (a2/0)"
+    )
+    assert "closed" not in facts(a_plan())
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "said"),
+    [
+        (11_000, 13_000, "11 of the 13 GPUs asked for (84.6 %)"),
+        (500, 1000, "0.5 of the 1 GPU asked for (50.0 %)"),
+        (1_000_000, 2_000_000, "1,000 of the 2,000 GPUs asked for (50.0 %)"),
+    ],
+)
+def test_what_is_placed_is_counted_in_gpus(given, asked, said):
+    predicted = Predicted(requested_share_milli=asked, allocated_share_milli=given)
+    assert facts(a_plan(predicted=predicted))["placed"] == said
+
+
 def test_wide_characters_keep_the_columns_in_line():
     grid = Grid("t", columns("job", "n>"), (("日本", "1"), ("abcd", "20"), ("", "")))
     assert as_text((grid,)) == "t\n  job    n\n  日本   1\n  abcd  20\n  -      -\n"
@@ -164,6 +219,59 @@ def test_a_terminal_gets_the_first_rows_and_hears_how_to_see_all(terminal):
 def test_a_narrow_terminal_folds_long_cells_and_loses_nothing(terminal):
     show((Grid("t", columns("job", "detail"), (("j", "x" * 200),)), Facts((("fact", "y" * 200),))), terminal)
     assert (terminal.getvalue().count("x"), terminal.getvalue().count("y")) == (200, 200)
+
+
+LONG = "a-rather-long-name-of-a-job-17"
+
+
+def drawn(monkeypatch, width, page):
+    """The lines of a page at a terminal of so many columns, without colours."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    stream = Terminal()
+    show(page, stream)
+    return re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()).splitlines()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_no_name_is_broken_on_a_narrow_terminal(terminal, monkeypatch, width):
+    """Every word of a table, of facts and of lines stands whole on a line, and no line is wider than the screen."""
+    grid = Grid("Runs", columns("GPUs", "job", "model??", "memory>?", "ends after>", "beside"), (
+        ("node-1/0-3 node-2/0-3", LONG, "a100-40gb", "14.6 GiB", "2 h 30 min", f"{LONG}, {LONG} (not fenced)"),
+        ("n0/0", "x", "t4", "512 MiB", "1 d", ""),
+    ))  # fmt: skip
+    sentence = f"there is room on node-1/0, but beside {LONG} and {LONG} it would take 1.7 times as long"
+    lines = drawn(monkeypatch, width, (Facts((("plan", sentence),)), grid, Lines("Warnings", (sentence,))))
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    assert text.count(LONG) == 7
+    assert all(word in text for word in (*sentence.split(), "node-2/0-3", "fenced)", "n0/0"))
+
+
+def test_the_sparest_columns_give_way_first(terminal, monkeypatch):
+    grid = Grid("t", columns("job", "a?", "b??", "c?"), (("job-of-mine", "a" * 9, "b" * 9, "c" * 9),))
+    shown = [
+        "".join(sorted(set("".join(drawn(monkeypatch, width, (grid,))[2:])) & set("ac")))
+        for width in (80, 40, 30, 20)
+    ]
+    assert shown == ["ac", "ac", "a", ""]
+    assert "b" * 9 not in "".join(drawn(monkeypatch, 40, (grid,)))
+
+
+def test_rows_are_stacked_where_no_table_fits(terminal, monkeypatch):
+    grid = Grid(
+        "Waits", columns("job", "reason", "would start", "costs>"), ((LONG, "interference", "", "28,800"),)
+    )
+    assert drawn(monkeypatch, 40, (grid,)) == [
+        "Waits",
+        f"  job {LONG},",
+        "    reason interference, costs 28,800",
+    ]
+
+
+def test_a_name_wider_than_the_terminal_is_left_whole(terminal, monkeypatch):
+    name = "x" * 70
+    page = (Grid("t", columns("job", "n>"), ((name, "1"),)), Facts((("job", name),)), Lines("t", (name,)))
+    assert "\n".join(drawn(monkeypatch, 40, page)).count(name) == 3
 
 
 def test_a_narrow_terminal_goes_without_spare_columns(terminal):

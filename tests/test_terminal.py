@@ -46,6 +46,29 @@ def test_a_terminal_gets_tables_progress_and_colour():
     assert re.search(r"best [\d,]+, bound ", shown)
 
 
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_no_name_is_broken_at_a_narrow_terminal(tmp_path, width):
+    """A hundred jobs whose names take half of a screen of 40 columns, beside each other and waiting."""
+    jobs = (
+        "{id: resnet50-experiment, count: 50, gpu_memory_mib: 7000, gpu_utilisation_pct: 40, duration_s: 2h}"
+    )
+    (tmp_path / "s.yaml").write_text(
+        "schema: planner.scenario/1\n"
+        "cluster: {nodes: [{name: 'gpu-node-[01-10]', gpus: {model: t4, count: 2}}]}\n"
+        f"jobs: [{jobs}]\npolicy: {{memory_margin_mib: 0}}\n"
+    )
+    code, shown = on_a_terminal("plan", str(tmp_path / "s.yaml"), "--time-limit", "0", COLUMNS=str(width))
+    lines = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown).splitlines()
+    assert code == 0
+    assert [line for line in lines if len(line.rstrip()) > width] == []
+    words = [word.strip("(),") for line in lines for word in line.split()]
+    broken = [
+        w for w in words if w.startswith("resnet50") and not re.fullmatch(r"resnet50-experiment-\d+", w)
+    ]
+    assert broken == []
+    assert len({w for w in words if w.startswith("resnet50")}) >= 40
+
+
 @pytest.mark.slow
 def test_a_planner_that_is_terminated_ends_soon_with_a_plan(tmp_path):
     """Two hundred jobs on thirty GPUs keep every engine busy for the minute that is allowed."""

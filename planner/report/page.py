@@ -20,11 +20,11 @@ GAP = "  "
 
 @dataclass(frozen=True)
 class Column:
-    """A column's heading. Numbers stand to the right; a spare column gives way on a narrow terminal."""
+    """A column's heading. Numbers stand to the right; on a narrow terminal the sparest columns give way first."""
 
     name: str
     right: bool = False
-    spare: bool = False
+    spare: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ Page = tuple[Block, ...]
 
 
 def columns(*names: str) -> tuple[Column, ...]:
-    """Columns by heading; ``>`` after it sets one to the right, ``?`` makes it a spare one."""
-    return tuple(Column(n.rstrip(">?"), ">" in n, "?" in n) for n in names)
+    """Columns by heading; ``>`` after it sets one to the right, each ``?`` makes it sparer."""
+    return tuple(Column(n.rstrip(">?"), ">" in n, n.count("?")) for n in names)
 
 
 def as_text(page: Page) -> str:

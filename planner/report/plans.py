@@ -9,7 +9,19 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
-from planner.plan import REASONS, Action, Assignment, AttemptRecord, Deferred, Plan, Receipt, Terms
+from planner.model import Snapshot
+from planner.plan import (
+    REASONS,
+    Action,
+    Assignment,
+    AttemptRecord,
+    Deferred,
+    Plan,
+    Predicted,
+    Receipt,
+    Solve,
+    Terms,
+)
 from planner.quantities import counted
 from planner.report.page import Block, Facts, Grid, Lines, Page, columns
 from planner.report.units import UNKNOWN, duration, factor, gpu_time, memory, places, share
@@ -24,6 +36,10 @@ OUTCOMES: dict[Literal["done", "dry_run", "stale", "refused"], str] = {
 #: An engine's outcomes that a person should hear about: always, or where the plan is not proven the best.
 WRONG, WEAK = ("failed", "rejected", "anomaly"), ("skipped", "no_answer")
 PROVEN = "optimal"
+#: Costs and bounds are rounded to a thousandth.
+ROUNDED = 0.01
+#: So many nodes are named in one line.
+SOME = 5
 
 
 def plan_page(plan: Plan) -> Page:
@@ -49,8 +65,12 @@ def plan_page(plan: Plan) -> Page:
 def _summary(plan: Plan) -> Iterable[tuple[str, str]]:
     yield "plan", f"{plan.name}  {plan.id}".strip()
     yield "jobs", _job_counts(plan)
+    if plan.predicted.requested_share_milli:
+        yield "placed", _placed(plan.predicted)
     if plan.deferred:
         yield "waiting", _reason_counts(plan.deferred)
+    if plan.inputs and (closed := _closed(plan.inputs.snapshot)):
+        yield "closed", closed
     yield "solver", _solver(plan)
     horizon = f" over {duration(plan.inputs.policy.horizon_s)}" if plan.inputs else ""
     yield "objective", f"{gpu_time(plan.objective.total_gpu_s)} GPU-seconds of progress lost{horizon}"
@@ -77,10 +97,24 @@ def _reason_counts(deferred: tuple[Deferred, ...]) -> str:
 
 def _solver(plan: Plan) -> str:
     solve = plan.solve
-    text = f"{solve.solver}, {solve.status} after {duration(solve.wall_s)}, seed {solve.seed}"
+    how = (
+        f"proven optimal{_prover(solve, plan.objective.total_gpu_s)}"
+        if solve.status == PROVEN
+        else solve.status
+    )
+    text = f"{solve.solver}, {how} after {duration(solve.wall_s)}, seed {solve.seed}"
     if solve.deterministic:
         return f"{text}, deterministic"
     return text if solve.status == PROVEN else f"{text} (another run may answer differently)"
+
+
+def _prover(solve: Solve, total_gpu_s: float) -> str:
+    """Which engine proved the plan the best, where it is not the one that found it."""
+    proofs = [a.solver for a in solve.attempts if a.status == PROVEN]
+    proofs += [a.solver for a in solve.attempts if (a.bound_gpu_s or 0) >= total_gpu_s - ROUNDED]
+    if not proofs or solve.solver in proofs:
+        return ""
+    return " by the lower bound" if proofs[0] == "bound" else f" by {proofs[0]}"
 
 
 def _bound(plan: Plan) -> str:
@@ -94,14 +128,39 @@ def _predicted(plan: Plan) -> str:
     p = plan.predicted
     goodput = UNKNOWN if p.goodput_gpus is None else f"{p.goodput_gpus:.2f} GPUs"
     utilisation = UNKNOWN if p.gpu_utilisation_pct is None else f"{p.gpu_utilisation_pct:.0f} %"
-    text = (
+    return (
         f"makespan {duration(p.makespan_s)}, slowdown mean {factor(p.mean_slowdown)} max {factor(p.max_slowdown)}, "
         f"goodput {goodput}, GPU utilisation {utilisation}"
     )
-    if p.requested_share_milli:
-        done = share(p.allocated_share_milli / p.requested_share_milli)
-        text += f", shares {p.allocated_share_milli:,} of {p.requested_share_milli:,} milli-GPUs ({done})"
-    return text
+
+
+def _placed(p: Predicted) -> str:
+    """How much of what all jobs ask for is given."""
+    given, asked = (f"{milli / 1000:,.10g}" for milli in (p.allocated_share_milli, p.requested_share_milli))
+    part = share(p.allocated_share_milli / p.requested_share_milli)
+    return f"{given} of the {asked} {'GPU' if asked == '1' else 'GPUs'} asked for ({part})"
+
+
+def _closed(snapshot: Snapshot) -> str:
+    """The GPUs that take no new job, by why not; empty if all do."""
+    quarantined = {q.name for q in snapshot.carryover.quarantines if q.until_s > snapshot.now_s}
+    found: dict[str, list[str]] = {}
+    for node in snapshot.cluster.nodes:
+        for gpu in node.gpus:
+            if not node.schedulable:
+                found.setdefault("drained", []).append(gpu.id)
+            elif node.name in quarantined:
+                found.setdefault("quarantined", []).append(gpu.id)
+            elif not gpu.healthy:
+                found.setdefault("unhealthy", []).append(gpu.id)
+            elif gpu.unmanaged_memory_mib is None:
+                found.setdefault("in unknown use", []).append(gpu.id)
+    return ", ".join(f"{counted(len(ids), 'GPU')} {why} ({_some_places(ids)})" for why, ids in found.items())
+
+
+def _some_places(gpu_ids: list[str]) -> str:
+    nodes = places(gpu_ids).split(" ")
+    return " ".join(nodes[:SOME]) + (f" and {len(nodes) - SOME} more" if len(nodes) > SOME else "")
 
 
 def _assignments(plan: Plan) -> Grid:
@@ -112,8 +171,8 @@ def _assignments(plan: Plan) -> Grid:
     def place(a: Assignment) -> tuple[int, tuple[str, ...]]:
         return min((order.get(g, len(order)) for g in a.gpu_ids), default=len(order)), a.nodes
 
-    names = ["GPUs", "job", "does", *(["wave>"] if waves else []), *(["model?"] if models else [])]
-    names += ["memory/GPU>", "source?", "slowdown>", "p90>?", "ends after>", "beside"]
+    names = ["GPUs", "job", "does", *(["wave>"] if waves else []), *(["model??"] if models else [])]
+    names += ["memory/GPU>??", "source???", "slowdown>?", "p90>???", "ends after>", "p90>?", "beside"]
     rows = []
     for a in sorted(plan.assignments, key=place):
         head = [
@@ -135,8 +194,8 @@ def _does(a: Assignment) -> str:
 def _figures(a: Assignment) -> tuple[str, ...]:
     beside = ", ".join(a.neighbours) + (" (not fenced)" if a.neighbours and a.fenced is False else "")
     asks = memory(a.gpu_memory_mib) if a.gpu_ids else ""
-    ends = duration(a.finish_s)
-    return asks, a.memory_source or "", factor(a.slowdown), factor(a.slowdown_p90), ends, beside
+    slowed = factor(a.slowdown), factor(a.slowdown_p90)
+    return asks, a.memory_source or "", *slowed, duration(a.finish_s), duration(a.finish_p90_s), beside
 
 
 def _deferred(deferred: tuple[Deferred, ...]) -> Grid:
