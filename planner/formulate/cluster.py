@@ -6,12 +6,14 @@ what runs there stays, nothing is added.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.formulate.contract import Kind
+from solvers.problem import MILLI
 
 if TYPE_CHECKING:
     from planner.model import Gpu, Node, Snapshot
@@ -82,13 +84,18 @@ def cluster_arrays(snapshot: Snapshot, policy: Policy) -> ClusterArrays:
         gpu_closed=closed.astype(bool) | node_closed[node_of],
         gpu_shared_outside=outside.astype(bool),
         node_cpu_milli=np.array(
-            [UNCOUNTED if n.cpus is None else int(n.cpus * 1000) for n in nodes], np.int64
+            [UNCOUNTED if n.cpus is None else floor_milli(n.cpus) for n in nodes], np.int64
         ),
         node_memory_mib=np.array(
             [UNCOUNTED if n.host_memory_mib is None else n.host_memory_mib for n in nodes], np.int64
         ),
         node_closed=node_closed,
     )
+
+
+def floor_milli(value: float) -> int:
+    """Thousandths, rounded down; a hair is added first, so that 1.001 is 1001 and not 1000."""
+    return math.floor(value * MILLI + 1e-6)
 
 
 def tenants_of(node: Node, policy: Policy) -> int | None:
@@ -100,7 +107,8 @@ def kind_of(gpu: Gpu, node: Node, policy: Policy) -> Kind:
     """What makes GPUs alike for every job."""
     memory = None if gpu.memory_mib is None else int(gpu.memory_mib * node.memory_factor)
     limit = tenants_of(node, policy)
-    mps = node.sharing == "mps" and memory is not None and limit is not None
+    # A MIG instance takes one tenant, which has it whole.
+    mps = node.sharing == "mps" and memory is not None and limit is not None and not gpu.is_mig
     return Kind(
         model=gpu.model,
         memory_mib=memory,

@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from solvers.problem import MILLI, UNCAPPED
+from planner.errors import InputError
+from solvers.problem import MILLI, PPM, UNCAPPED
 
 if TYPE_CHECKING:
     from planner.policy import Policy
 
+#: Above these, in milli-GPU-seconds, the integers of the program could overflow: one job's cost is multiplied by a
+#: million on the way, and the costs of all jobs are added up.
+MOST_FOR_A_JOB = 2.0**62 / PPM
+MOST_FOR_ALL = 2.0**60
+#: With no known work there is no makespan term; any tick will do.
+TICK_WITHOUT_WORK_S = 1.0
 #: A makespan of the fluid bound has this many ticks.
 TICKS = 1000
 
@@ -33,8 +40,64 @@ class Load:
     running: np.ndarray  # bool
 
 
+@dataclass(frozen=True)
+class Charges:
+    """What the terms charge, in milli-GPU-seconds, integers; arrays have shape (J,)."""
+
+    unit_speed: np.ndarray
+    unit_interference: np.ndarray
+    unit_locality: np.ndarray
+    wait_cost: np.ndarray
+    move_cost: np.ndarray
+    epsilon: int
+    makespan_cost: int  # a tick
+    tick_s: float
+
+
+def charges(load: Load, policy: Policy, pause_s: np.ndarray, gpus: int, open_gpus: int) -> Charges:
+    """All costs of an epoch; ``pause_s`` is how long a move stops each job, shape (J,).
+
+    Raises
+    ------
+    InputError
+        The policy's numbers make costs that the program's integers cannot hold.
+    """
+    w = policy.weights
+    fluid = fluid_bound_s(load, open_gpus)
+    waiting = waiting_gpu_s(load, policy, fluid) * MILLI
+    unit = load.priority * load.gpus * policy.horizon_s * MILLI
+    pause = load.priority * load.gpus * pause_s * MILLI
+    parts = [unit * w.speed, unit * w.interference, unit * w.locality, waiting * w.waiting, pause * w.moves]
+    makespan = w.makespan * open_gpus * policy.horizon_s if fluid else 0.0
+    _fit(parts, makespan)
+    speed, interference, locality, wait, move = (np.rint(part).astype(np.int64) for part in parts)
+    queued = np.rint(waiting[~load.running]).astype(np.int64)
+    return Charges(
+        unit_speed=speed,
+        unit_interference=interference,
+        unit_locality=locality,
+        wait_cost=wait,
+        move_cost=move,
+        epsilon=int(epsilon_milli(queued, gpus) * w.fragmentation),
+        makespan_cost=round(makespan),
+        tick_s=(fluid or TICK_WITHOUT_WORK_S * TICKS) / TICKS,
+    )
+
+
+def _fit(parts: list[np.ndarray], makespan: float) -> None:
+    one = max((float(part.max(initial=0)) for part in parts), default=0.0)
+    total = sum(float(part.sum()) for part in parts) + makespan * TICKS
+    if one > MOST_FOR_A_JOB or total > MOST_FOR_ALL or not np.isfinite(total):
+        raise InputError(
+            "policy",
+            "horizon_s, age_s, the weights and the jobs' priorities together make a cost of "
+            f"{max(one, total) / MILLI:.1e} GPU-seconds",
+            f"at most {MOST_FOR_A_JOB / MILLI:.0e} for one job and {MOST_FOR_ALL / MILLI:.0e} for all",
+        )
+
+
 def fluid_bound_s(load: Load, open_gpus: int) -> float | None:
-    """T: all known work spread evenly over the schedulable GPUs; None if there is none."""
+    """T: all known GPU work spread evenly over the schedulable GPUs; None if there is none."""
     known = ~np.isnan(load.remaining_s)
     work = float((load.occupied[known] * load.remaining_s[known]).sum())
     return work / open_gpus if open_gpus and work > 0 else None

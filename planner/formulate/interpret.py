@@ -295,7 +295,8 @@ def _solve(f: Formulated, solution: Solution, total: int, base_cost: int) -> Sol
 
 def _predicted(r: _Reading, assignments: tuple[Assignment, ...]) -> Predicted:
     p = r.f.problem
-    ends = [a.finish_s for a in assignments if a.finish_s is not None]
+    # As in the objective's term: a job without GPUs has no part in it.
+    ends = [a.finish_s for a in assignments if a.finish_s is not None and a.gpu_ids]
     ends += [
         int(p.deferred_end[j]) * r.f.tick_s
         for j, spot in enumerate(r.placed)

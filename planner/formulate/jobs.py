@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.formulate.cluster import UNCOUNTED
+from planner.formulate.cluster import UNCOUNTED, ClusterArrays, floor_milli
 from planner.formulate.contract import Excluded, Kind
 from planner.predict.interference import InterferenceModel, Tenant
 from planner.quantities import counted
@@ -20,7 +20,6 @@ from solvers.problem import MILLI, UNCAPPED, Budget
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner.formulate.cluster import ClusterArrays
     from planner.formulate.contract import Capabilities
     from planner.model import Job, Node, Snapshot
     from planner.plan import JobForecast, Reason
@@ -136,7 +135,7 @@ def caps(
     for i, v in enumerate(views):
         stated = [x for x in (policy.max_slowdown, v.job.max_slowdown) if x is not None]
         if stated:
-            out[i] = int(min(stated) * MILLI)
+            out[i] = floor_milli(min(stated))
         limit, upper = v.job.time_limit_s, v.forecast.remaining_p95_s
         if limit is None or upper is None:
             continue
@@ -291,15 +290,15 @@ def budgets(views: list[JobView], snapshot: Snapshot, policy: Policy) -> tuple[B
         key, owner = quota.owner
         mine = [(i, v.size_milli) for i, v in queued if getattr(v.job, key) == owner and v.size_milli]
         used = sum(v.size_milli for v in running if getattr(v.job, key) == owner)
-        out.append(_budget("quota", f"{key} {owner}", int(quota.gpus * MILLI) - used, mine))
+        out.append(_budget("quota", f"{key} {owner}", floor_milli(quota.gpus) - used, mine))
     for name, count in snapshot.cluster.licences.items():
         mine = [(i, v.job.licences[name]) for i, v in queued if v.job.licences.get(name)]
         used = sum(v.job.licences.get(name, 0) for v in running)
         out.append(_budget("licence", name, count - used, mine))
     groups: dict[str, int] = {}
-    for v in views:
-        if v.job.throttle is not None:
-            t = v.job.throttle
+    for job in snapshot.jobs:  # what a held job says of its group holds as well
+        if job.throttle is not None:
+            t = job.throttle
             groups[t.group] = min(groups.get(t.group, t.max_running), t.max_running)
     for group, most in groups.items():
         mine = [(i, 1) for i, v in queued if v.job.throttle is not None and v.job.throttle.group == group]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from planner.plan import Forecast
     from planner.policy import Policy
 
+    Homes = tuple[tuple[int, ...] | None, ...]
+
 
 def formulate(
     snapshot: Snapshot, forecast: Forecast, policy: Policy, capabilities: Capabilities | None = None
@@ -82,18 +84,9 @@ def _problem(
     cap = jobs.caps(views, speed, policy, int(link_milli[0, 2]) if len(views) else MILLI, snapshot.now_s)
     load = _load(views, snapshot, policy)
     open_gpus = int((~cluster.gpu_closed).sum())
-    fluid = costs.fluid_bound_s(load, open_gpus)
-    tick_s = (fluid or TICK_WITHOUT_WORK * costs.TICKS) / costs.TICKS
-    waiting = costs.waiting_gpu_s(load, policy, fluid)
-    w = policy.weights
-    unit = load.priority * load.gpus * policy.horizon_s * MILLI
-    wait_cost = _whole(waiting * w.waiting * MILLI)
-    queued = ~load.running
-    epsilon = int(
-        costs.epsilon_milli(_whole(waiting[queued] * MILLI), len(cluster.gpu_ids)) * w.fragmentation
-    )
+    charge = costs.charges(load, policy, _pause_s(views, policy), len(cluster.gpu_ids), open_gpus)
     homes = _homes(views, snapshot, cluster)
-    fragmentation = _fragmentation(cluster, views, homes, epsilon, policy)
+    fragmentation = _fragmentation(cluster, views, homes, charge.epsilon, policy)
     movable = _movable(views, snapshot, policy)
     sets, set_of = _node_sets(views, snapshot)
     return (
@@ -106,7 +99,7 @@ def _problem(
             gpu_margin_mib=cluster.gpu_margin_mib,
             gpu_share=cluster.gpu_share,
             gpu_max_tenants=cluster.gpu_max_tenants,
-            gpu_closed=cluster.gpu_closed,
+            gpu_closed=_closed(cluster, views, homes, speed),
             gpu_shared_outside=cluster.gpu_shared_outside,
             gpu_until_s=np.full(len(cluster.gpu_ids), -1, np.int64),
             gpu_holder=np.full(len(cluster.gpu_ids), -1, np.int64),
@@ -118,15 +111,13 @@ def _problem(
             job_gpus=np.array([v.job.gpus for v in views], np.int64),
             size_milli=np.array([v.size_milli for v in views], np.int64),
             job_type=types.of_job,
-            unit_speed=_whole(unit * w.speed),
-            unit_interference=_whole(unit * w.interference),
-            unit_locality=_whole(unit * w.locality),
-            wait_cost=wait_cost,
-            move_cost=_whole(_move_gpu_s(views, load, policy) * w.moves * MILLI),
-            work=_ceil(load.remaining_s / tick_s * MILLI),
-            deferred_end=_deferred_end(
-                load, policy, speed, cap, link_milli, types, wait_cost, open_gpus, tick_s
-            ),
+            unit_speed=charge.unit_speed,
+            unit_interference=charge.unit_interference,
+            unit_locality=charge.unit_locality,
+            wait_cost=charge.wait_cost,
+            move_cost=charge.move_cost,
+            work=_ceil(np.where(load.occupied > 0, load.remaining_s / charge.tick_s * MILLI, np.nan)),
+            deferred_end=_deferred_end(load, policy, speed, cap, link_milli, types, charge, open_gpus),
             remaining_p90_s=_ceil(_column(views, "remaining_p90_s")),
             cpu_milli=np.array([v.job.cpu_milli for v in views], np.int64),
             host_memory_mib=np.array([v.job.host_memory_mib for v in views], np.int64),
@@ -150,22 +141,23 @@ def _problem(
             gate=policy.sharing_gate,
             equal_per_node=capabilities.equal_per_node,
             same_index=capabilities.same_index,
-            makespan_cost=round(w.makespan * open_gpus * policy.horizon_s) if fluid else 0,
+            makespan_cost=charge.makespan_cost,
             gpu_open_cost=fragmentation.gpu_open,
             node_used_cost=fragmentation.node_used,
             fragmentation_base=fragmentation.base,
         ),
         load,
-        tick_s,
+        charge.tick_s,
     )
 
 
-#: With no known work there is no makespan term; any tick will do.
-TICK_WITHOUT_WORK = 1.0
-
-
-def _whole(values: np.ndarray) -> np.ndarray:
-    return np.rint(values).astype(np.int64)
+def _closed(cluster: ClusterArrays, views: list[JobView], homes: Homes, speed: np.ndarray) -> np.ndarray:
+    """GPUs that take nobody: the cluster's, and those where a job runs that no rule would put there; (G,)."""
+    out = cluster.gpu_closed.copy()
+    for j, (v, home) in enumerate(zip(views, homes, strict=True)):
+        if home is not None and v.job.gpus and not speed[j, cluster.gpu_kind[list(home)]].all():
+            out[list(home)] = True
+    return out
 
 
 def _ceil(values: np.ndarray) -> np.ndarray:
@@ -190,14 +182,16 @@ def _load(views: list[JobView], snapshot: Snapshot, policy: Policy) -> costs.Loa
     )
 
 
-def _move_gpu_s(views: list[JobView], load: costs.Load, policy: Policy) -> np.ndarray:
-    """w n x (checkpoint + restart): a job writes a checkpoint before it moves, so no work is lost."""
-    pause = [
-        (policy.checkpoint_s if v.job.checkpoint_s is None else v.job.checkpoint_s)
-        + (policy.restart_s if v.job.restart_s is None else v.job.restart_s)
-        for v in views
-    ]
-    return load.priority * load.gpus * np.array(pause, float)
+def _pause_s(views: list[JobView], policy: Policy) -> np.ndarray:
+    """How long a move stops a job: it writes a checkpoint before, so no work is lost; (J,)."""
+    return np.array(
+        [
+            (policy.checkpoint_s if v.job.checkpoint_s is None else v.job.checkpoint_s)
+            + (policy.restart_s if v.job.restart_s is None else v.job.restart_s)
+            for v in views
+        ],
+        float,
+    )
 
 
 def _deferred_end(
@@ -207,27 +201,28 @@ def _deferred_end(
     cap: np.ndarray,
     link_milli: np.ndarray,
     types: Types,
-    wait_cost: np.ndarray,
+    charge: costs.Charges,
     open_gpus: int,
-    tick_s: float,
 ) -> np.ndarray:
     """Ticks at which a job would end if it were deferred; -1 unknown; (J,)."""
-    if not len(wait_cost):
+    if not len(charge.wait_cost):
         return np.zeros(0, np.int64)
     queued = np.flatnonzero(~load.running)
-    dearest = queued[np.argsort(-(wait_cost / load.gpus)[queued], kind="stable")]
+    # Ties are broken by what the jobs are, not by where they stand in the file.
+    rank = np.lexsort((load.occupied, load.remaining_s, -(charge.wait_cost / load.gpus)))
+    dearest = rank[np.isin(rank, queued)]
     listed = costs.list_schedule_s(load, open_gpus, dearest, policy.epoch_s)
     # A gang whose caps allow s also ends at s x k / v: the worst offer bounds every placement.
     offered = costs.latest_offered_s(load.remaining_s, speed, cap, link_milli, types.interference.worst_milli)
-    known = ~np.isnan(load.remaining_s)
+    # Without GPUs a job has no part in the makespan: T counts none of its work, and a service that runs for
+    # a year would make everything else vanish beside it.
+    known = ~np.isnan(load.remaining_s) & (load.occupied > 0)
     end = np.where(known, np.fmax(np.nan_to_num(listed, nan=0), np.nan_to_num(offered, nan=0)), np.nan)
     # One tick more than rounding can take away from an offered end.
-    return np.where(known, _ceil(end / tick_s) + 1, -1)
+    return np.where(known, _ceil(end / charge.tick_s) + 1, -1)
 
 
-def _homes(
-    views: list[JobView], snapshot: Snapshot, cluster: ClusterArrays
-) -> tuple[tuple[int, ...] | None, ...]:
+def _homes(views: list[JobView], snapshot: Snapshot, cluster: ClusterArrays) -> Homes:
     gpu = {name: g for g, name in enumerate(cluster.gpu_ids)}
     node = {name: v for v, name in enumerate(cluster.node_names)}
     return tuple(
@@ -271,7 +266,7 @@ class Fragmentation(NamedTuple):
 def _fragmentation(
     cluster: ClusterArrays,
     views: list[JobView],
-    homes: tuple[tuple[int, ...] | None, ...],
+    homes: Homes,
     epsilon: int,
     policy: Policy,
 ) -> Fragmentation:

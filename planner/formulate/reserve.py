@@ -53,11 +53,16 @@ def _candidates(
     queued = [j for j in queued if j not in no_room]
     late = policy.max_wait_s
     overdue = [j for j in queued if late is not None and queued_s[j] > late]
-    overdue.sort(key=lambda j: (-queued_s[j], j))
+    overdue.sort(key=lambda j: (-queued_s[j], -int(problem.wait_cost[j]), _content(views[j])))
     kept = {j for j in queued if views[j].job.id in carried}
     gangs = [j for j in queued if (problem.job_gpus[j] > 1 or j in kept) and j not in set(overdue)]
-    gangs.sort(key=lambda j: (j not in kept, -int(problem.wait_cost[j]), views[j].job.id))
+    gangs.sort(key=lambda j: (j not in kept, -int(problem.wait_cost[j]), _content(views[j])))
     return [(j, True) for j in overdue] + [(j, False) for j in gangs]
+
+
+def _content(view: JobView) -> str:
+    """What a job asks for, then its name: new names never change which of two different jobs comes first."""
+    return view.job.model_dump_json(exclude={"id"}) + view.job.id
 
 
 @dataclass(frozen=True)

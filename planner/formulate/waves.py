@@ -39,7 +39,7 @@ class _Replay:
         if self.problem.job_gpus[j] and any(self.leaving.get(g, set()) - {j} for g in spot):
             return False
         return all(
-            cpu <= max(0, self.cpu[v]) and memory <= max(0, self.memory[v])
+            cpu <= self.cpu[v] and memory <= self.memory[v]
             for v, (cpu, memory) in host_demand(self.problem, j, spot).items()
         )
 

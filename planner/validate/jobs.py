@@ -106,7 +106,9 @@ def _most_nodes(scene: Scene, job: Job, forecast: JobForecast) -> int:
     for node in scene.snapshot.cluster.nodes:
         if _has_labels(job, node.labels):
             alike = Counter(
-                (g.model, g.memory_mib) for g in node.gpus if could_take(scene, job, forecast, g, node)
+                (g.model, g.memory_mib, g.shards)
+                for g in node.gpus
+                if could_take(scene, job, forecast, g, node)
             )
             largest = max(largest, *alike.values(), 0)
     return -(-job.gpus // largest) if largest else 1

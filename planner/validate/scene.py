@@ -245,7 +245,7 @@ def could_take(scene: Scene, job: Job, forecast: JobForecast, gpu: Gpu, node: No
         return False
     need, capacity = need_mib(scene, job, forecast, gpu), scene.capacity_mib(gpu)
     if need is None:
-        return job.gpu_share_milli is None or capacity is not None
+        return True
     if capacity is None or need > capacity:
         return False
     limit = scene.max_tenants(gpu, node)
