@@ -69,16 +69,11 @@ AT = typer.Option(
     None, "--at", metavar="SECONDS", help="what was there at this second of the trace [default: all of it]"
 )
 FROM = typer.Option(None, "--from", metavar="SNAPSHOT.json", help="read a snapshot instead of a scenario")
-SCENARIO = typer.Argument(
-    None, metavar="[SCENARIO]", help="a scenario file, YAML or JSON; - is standard input"
-)
+SCENARIO = typer.Argument(None, metavar="SCENARIO", help="a scenario file, YAML or JSON; - is standard input")
 CONFIG = typer.Option(
     None, "--config", metavar="FILE", help="take policy and predictor from this file, which may be a scenario"
 )
-DEFAULTS = (
-    "warning: a snapshot has no policy: this plan is made by the default policy and predictor; "
-    "--config FILE takes others, from a scenario for example"
-)
+DEFAULTS = "warning: a snapshot has no policy, and the default is used; --config FILE takes another, also from a scenario"
 
 
 @app.callback(invoke_without_command=True)
@@ -218,7 +213,7 @@ def snapshot(
 
 @app.command()
 def schema(
-    kind: str = typer.Argument("scenario", metavar="[scenario|plan|snapshot]"),
+    kind: str = typer.Argument("scenario", metavar="scenario|plan|snapshot|config"),
     table: bool = typer.Option(False, "--table", help="a table of all keys instead of the JSON Schema"),
     out: str = OUT,
 ) -> None:
@@ -227,9 +222,14 @@ def schema(
 
     from planner.plan import Plan
     from planner.report.keys import ABOUT, as_aligned, as_markdown, json_schema, key_rows
-    from planner.scenario import ScenarioFile
+    from planner.scenario import ConfigFile, ScenarioFile
 
-    models: dict[str, type[Noun]] = {"scenario": ScenarioFile, "plan": Plan, "snapshot": Snapshot}
+    models: dict[str, type[Noun]] = {
+        "scenario": ScenarioFile,
+        "plan": Plan,
+        "snapshot": Snapshot,
+        "config": ConfigFile,
+    }
     if kind not in models:
         raise InputError("schema", f"got {shown(kind)}", ", ".join(models))
     check_out(out)

@@ -83,7 +83,7 @@ WRONG_OPTIONS = [
     (["explain", "plan.json"], "Missing argument 'JOB'. (planner --help tells more)"),
     (["explain", "s.yaml", "j0"], "s.yaml: schema: got 'planner.scenario/1'; accepted: planner.plan/1 or planner.snapshot/1"),
     (["diff", "none.json", "s.yaml"], "none.json: no such file"),
-    (["schema", "cluster"], "schema: got 'cluster'; accepted: scenario, plan, snapshot"),
+    (["schema", "cluster"], "schema: got 'cluster'; accepted: scenario, plan, snapshot, config"),
     (["generate", "--jobs", "x", "--gpus", "1"], "--jobs: got 'x'; accepted: a whole number, 0 or more"),
     (["import", "philly", "none.csv"], "none.csv: no such file"),
     (["import", "helios", "none.csv"], "No such command 'helios'. (planner --help tells more)"),
@@ -269,9 +269,7 @@ def test_a_snapshot_without_a_config_is_planned_with_a_warning(ran, scenario):
     assert ran("snapshot", scenario(), "--out", "snap.json")[2] == ""
     code, out, err = ran("plan", "--from", "snap.json", "--time-limit", 0, "--json")
     assert (code, err.count("\n"), json.loads(out)["schema"]) == (0, 1, "planner.plan/1")
-    assert err.startswith(
-        "planner: warning: a snapshot has no policy: this plan is made by the default policy"
-    )
+    assert err.startswith("planner: warning: a snapshot has no policy, and the default is used")
 
 
 def test_a_config_goes_before_the_scenario_and_the_command_line_before_both(ran, scenario):
@@ -402,7 +400,7 @@ def test_a_waiting_job_is_explained_with_what_would_start_it(ran, scenario):
     waiting = [d["job_id"] for d in json.loads(Path("p.json").read_text())["deferred"]]
     code, out, _ = ran("explain", "p.json", *waiting)
     assert code == 0
-    assert "waits: waiting_capacity" in out and "1140 MiB less a GPU (10860 MiB)" in out
+    assert "waits: not_chosen" in out and "1140 MiB less a GPU (10860 MiB)" in out
 
 
 def test_a_plan_file_with_a_mistake_is_one_line(ran, plan_file):
@@ -482,7 +480,7 @@ def test_a_state_that_cannot_be_written_is_refused(ran, plan_file, monkeypatch):
 
 
 def test_the_schema_of_each_file_is_printed(ran):
-    for kind in ("scenario", "plan", "snapshot"):
+    for kind in ("scenario", "plan", "snapshot", "config"):
         code, out, _ = ran("schema", kind)
         assert (code, json.loads(out)["additionalProperties"]) == (0, False)
     limits = json.loads(ran("schema", "scenario")[1])["$defs"]["Policy"]["properties"]["alpha"]

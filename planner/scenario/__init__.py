@@ -36,7 +36,17 @@ from planner.scenario.nodes import SpecError, expand
 from planner.scenario.text import read_plain
 from planner.tables import nearest, read_csv
 
-__all__ = ["Config", "Scenario", "ScenarioFile", "dump", "load", "load_config", "load_noun", "load_snapshot"]
+__all__ = [
+    "Config",
+    "ConfigFile",
+    "Scenario",
+    "ScenarioFile",
+    "dump",
+    "load",
+    "load_config",
+    "load_noun",
+    "load_snapshot",
+]
 
 #: What a file for ``--config`` states; None: as ever.
 Config = tuple[Policy | None, PredictorSpec | None]
