@@ -124,13 +124,12 @@ def checked_plan(formulated: Formulated, solution: Solution, made_at: str) -> Pl
 
 
 def replan_with(
-    predictor: PredictorSpec, capabilities: Capabilities | None = None, time_limit_s: float = 0
+    predictor: PredictorSpec, capabilities: Capabilities | None = None
 ) -> Callable[[Snapshot, Policy], Plan]:
-    """A function that plans a changed snapshot or policy again, without looking for fixes."""
+    """A function that plans a changed snapshot or policy again, within its time limit, without looking for fixes."""
 
     def replan(snapshot: Snapshot, policy: Policy) -> Plan:
-        quick = policy.model_copy(update={"time_limit_s": time_limit_s})
-        return plan_epoch(snapshot, quick, predictor, capabilities=capabilities, fixes=False, bound=False)
+        return plan_epoch(snapshot, policy, predictor, capabilities=capabilities, fixes=False, bound=False)
 
     return replan
 

@@ -62,7 +62,7 @@ def test_the_sum_of_requests_never_passes_the_card(plan):
     """kai-scheduler/KAI-Scheduler#416: 24 x 2000 MiB on 46,068 MiB."""
     found = plan([node(memory_mib=46_068)], jobs(24, gpu_memory_mib=2000, **idle), max_tenants=None)
     assert len(found.assignments) == 23
-    assert [d.reason for d in found.deferred] == ["waiting_capacity"]
+    assert [d.reason for d in found.deferred] == ["not_chosen"]
 
 
 def test_three_requests_of_half_a_card_place_two_whatever_their_order(plan):

@@ -83,7 +83,7 @@ def test_host_limits_puts_the_smaller_job_on_the_smaller_node(planned):
     plan = planned("host-limits")
     nodes = {a.job_id: a.nodes for a in plan.assignments}
     assert nodes == {"x": ("small",), "y": ("big",)}
-    assert (plan.deferred[0].reason, "CPUs" in plan.deferred[0].detail) == ("waiting_capacity", True)
+    assert (plan.deferred[0].reason, "CPUs" in plan.deferred[0].detail) == ("not_chosen", True)
 
 
 def test_gang_and_fragmentation_needs_two_moves(planned):
@@ -105,7 +105,7 @@ def test_reservation_backfill_lets_only_the_short_job_go_first(planned):
 def test_shards_are_given_out_once(planned):
     plan = planned("shards")
     assert sorted(j.split("-")[0] for j in on(plan)) == ["half", "tenth", "tenth"]
-    assert list(waits(plan).values()) == ["waiting_capacity"]
+    assert list(waits(plan).values()) == ["not_chosen"]
 
 
 def test_mig_gives_an_instance_to_one_job_that_names_it(planned):

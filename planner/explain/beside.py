@@ -15,7 +15,7 @@ import numpy as np
 from planner.explain.room import Room
 from solvers.problem import FORBIDDEN, MILLI, PPM, Placed, Problem
 
-Breach = Literal["", "forbidden", "own cap", "their cap", "gate"]
+Breach = Literal["", "forbidden", "own cap", "their cap", "too little", "gate"]
 UNKNOWN = -1
 #: Progress of a job alone, as the program counts it: 10^9 // slowdown.
 WHOLE = 10**9
@@ -204,8 +204,7 @@ class Neighbours:
         size, sizes = self.problem.size_milli.item(job), self.seats.size[position]
         together = size * (WHOLE // own) + int((sizes * (WHOLE // theirs)).sum())
         beat = max(size, int(sizes.max())) * PPM
-        if together > beat:
-            beat = int(self.best_without(job, np.array([position]))[0])
-            if together >= beat:
-                return Verdict(own)
-        return Verdict(own, "gate", together // PPM, beat // PPM)
+        if together <= beat:
+            return Verdict(own, "too little", together // PPM, beat // PPM)
+        beat = int(self.best_without(job, np.array([position]))[0])
+        return Verdict(own, "gate", together // PPM, beat // PPM) if together < beat else Verdict(own)

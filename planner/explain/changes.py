@@ -1,34 +1,47 @@
 """Single changes that might start a waiting job: to the job, to the policy, or to one budget. Each is planned before it is said.
 
 A *ladder* holds changes of one kind, mildest first: the first that works is the smallest that does. Where the steps are
-many (amounts of memory), they are searched by halving, because less never fits worse.
+many (amounts of memory, caps, quotas), they are searched by halving, because a stronger change seldom does less.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from planner import edit
-from planner.model import Job, Snapshot, Throttle
-from planner.plan import Plan
+from planner.explain.levers import (
+    CAPS,
+    PRIORITIES,
+    Make,
+    held,
+    host_values,
+    size,
+    steps,
+    with_licences,
+    with_quota,
+    with_throttle,
+)
+from planner.model import Job, Snapshot
+from planner.plan import Inputs, Plan
 from planner.policy import Policy
-
-CAPS = (2.5, 3.0, 4.0, 6.0, None)
-PRIORITIES = (2, 4, 8, 16, 32, 64, 100)
-UTILISATIONS = (100, 75, 50, 25, 10)
 
 
 @dataclass(frozen=True)
 class Change:
-    """One changed input, made when it is wanted, and the words for it; ``freed`` jobs are to be placed anew with it."""
+    """One changed input, made when it is wanted, and the words for it; ``freed`` jobs are to be placed anew with it.
+
+    ``fresh``: on the inputs as they were, where other jobs may start or wait than in the plan.
+    """
 
     what: str
     detail: str
     make: Callable[[], tuple[Snapshot, Policy]]
     freed: tuple[str, ...] = ()
     move_cost_gpu_s: float = 0
+    fresh: bool = False
     parts: Callable[[], tuple[Change, ...]] = (
         tuple  # the same with one member less, for changes that have members
     )
@@ -51,12 +64,18 @@ class Situation:
     snapshot: Snapshot
     policy: Policy
 
+    @property
+    def inputs(self) -> Inputs:
+        """What the plan was made from."""
+        assert self.plan.inputs is not None
+        return self.plan.inputs
+
 
 def ladders(s: Situation) -> Iterator[Ladder]:
     """All kinds of change that apply to the job, the likeliest first."""
     yield from _released(s)
     yield from _budgets(s)
-    yield from _known(s)
+    yield from _lasting(s)
     yield from _shape(s)
     yield from _models(s)
     yield from _memory(s)
@@ -83,72 +102,84 @@ def _released(s: Situation) -> Iterator[Ladder]:
 
 
 def _budgets(s: Situation) -> Iterator[Ladder]:
-    """The quota, licence count or throttle that is in the way, raised by what the job needs."""
-    size = s.job.gpus * (s.job.gpu_share_milli or 1000) / 1000
+    """The quota, licence count or throttle that is in the way, raised by as little as does."""
+    job, before = s.job, s.inputs.snapshot
     for i, quota in enumerate(s.policy.quotas):
         key, owner = quota.owner
-        if getattr(s.job, key) == owner:
-            used = sum(
-                j.gpus * (j.gpu_share_milli or 1000) / 1000
-                for j in s.snapshot.jobs
-                if j.running and getattr(j, key) == owner
-            )
-            if used + size > quota.gpus:
-                raised = edit.changed(quota, gpus=used + size)
-                quotas = (*s.policy.quotas[:i], raised, *s.policy.quotas[i + 1 :])
-                what = f"quota of {key} {owner}: {used + size:g}"
-                yield Ladder((_policy(s, what, f"with a quota of {used + size:g} GPUs", quotas=quotas),))
-    for name, count in s.job.licences.items():
-        used_count = sum(j.licences.get(name, 0) for j in s.snapshot.jobs if j.running)
-        if used_count + count > s.snapshot.cluster.licences.get(name, 0):
-            yield Ladder((_licensed(s, name, used_count + count),))
-    if s.job.throttle is not None:
-        yield Ladder((_throttled(s, s.job.throttle.group),))
+        if getattr(job, key) != owner:
+            continue
+
+        def mine(j: Job, key: str = key, owner: str = owner) -> float:
+            return size(j) if getattr(j, key) == owner else 0
+
+        least, enough = held(before, mine) + size(job), held(s.snapshot, mine) + size(job)
+        if enough > quota.gpus:
+            values = [v for v in (*steps(least, enough), enough) if v > quota.gpus]
+            said = (f"quota of {key} {owner}: {{:g}}", "with a quota of {:g} GPUs")
+            yield _raised(s, values, enough, said, partial(with_quota, i))
+    for name, wanted in job.licences.items():
+
+        def using(j: Job, name: str = name) -> float:
+            return j.licences.get(name, 0)
+
+        have = before.cluster.licences.get(name, 0)
+        least, enough = held(before, using) + wanted, held(s.snapshot, using) + wanted
+        if enough > have:
+            values = [v for v in (*steps(least, enough), enough) if v > have]
+            said = (f"licences {name}: {{:g}}", f"with {{:g}} licences {name}")
+            yield _raised(s, values, enough, said, partial(with_licences, name))
+    if job.throttle is not None:
+        group, most = job.throttle.group, job.throttle.max_running
+
+        def in_group(j: Job) -> float:
+            return j.throttle is not None and j.throttle.group == group
+
+        least, enough = held(before, in_group) + 1, held(s.snapshot, in_group) + 1
+        if enough > most:
+            values = [v for v in (*steps(least, enough), enough) if v > most]
+            said = (f"throttle of {group}: {{:g}}", f"if {{:g}} jobs of {group} might run")
+            yield _raised(s, values, enough, said, partial(with_throttle, group))
 
 
-def _licensed(s: Situation, name: str, count: int) -> Change:
-    def make() -> tuple[Snapshot, Policy]:
-        cluster = edit.changed(s.snapshot.cluster, licences={**s.snapshot.cluster.licences, name: count})
-        return edit.changed(s.snapshot, cluster=cluster), s.policy
-
-    return Change(f"licences {name}: {count}", f"with {count} licences {name}", make)
-
-
-def _throttled(s: Situation, group: str) -> Change:
-    mine = [j for j in s.snapshot.jobs if j.throttle is not None and j.throttle.group == group]
-    most = 1 + sum(j.running for j in mine)
-
-    def make() -> tuple[Snapshot, Policy]:
-        looser = {j.id: edit.changed(j, throttle=Throttle(group=group, max_running=most)) for j in mine}
-        return edit.changed(s.snapshot, jobs=tuple(looser.get(j.id, j) for j in s.snapshot.jobs)), s.policy
-
-    return Change(f"throttle of {group}: {most}", f"if {most} jobs of {group} might run", make)
-
-
-def _known(s: Situation) -> Iterator[Ladder]:
-    """What is not known about it, stated: the largest value that would do."""
-    job = s.job
-    if job.duration_s is None and s.plan.reservations:
-        until = sorted({r.from_s / (1 + s.policy.duration_margin) for r in s.plan.reservations}, reverse=True)
-        steps = [(d, f"if it were known to take at most {d:.0f} s") for d in map(int, until) if d > 0]
-        yield Ladder(tuple(_job(s, f"duration_s: {d}", text, duration_s=d) for d, text in steps))
-    if job.gpu_utilisation_pct is None and job.gpu_share_milli is None and job.gpus:
-        text = "if its utilisation were known to be at most {} %"
-        yield Ladder(
-            tuple(
-                _job(s, f"gpu_utilisation_pct: {u}", text.format(u), gpu_utilisation_pct=u)
-                for u in UTILISATIONS
+def _raised(
+    s: Situation,
+    values: list[float],
+    enough: float,
+    said: tuple[str, str],
+    make: Callable[[Any], Make],
+) -> Ladder:
+    """A budget at each value: the last is enough beside all that the plan starts, before it others may have to wait."""
+    changes = []
+    for value in values:
+        start = (s.inputs.snapshot, s.inputs.policy) if value < enough else (s.snapshot, s.policy)
+        changes.append(
+            Change(
+                said[0].format(value),
+                said[1].format(value),
+                partial(make(value if value % 1 else int(value)), *start),
+                fresh=value < enough,
             )
         )
+    return Ladder(tuple(changes), halving=True)
+
+
+def _lasting(s: Situation) -> Iterator[Ladder]:
+    """Its duration, if that is not known, stated: the longest that ends before a reservation."""
+    if s.job.duration_s is None and s.plan.reservations:
+        until = sorted({r.from_s / (1 + s.policy.duration_margin) for r in s.plan.reservations}, reverse=True)
+        longest = [(d, f"if it were known to take at most {d:.0f} s") for d in map(int, until) if d > 0]
+        yield Ladder(tuple(_job(s, f"duration_s: {d}", text, duration_s=d) for d, text in longest))
 
 
 def _shape(s: Situation) -> Iterator[Ladder]:
     """Spread over more nodes."""
     job = s.job
     if job.gpus > 1:
-        more = [n for n in (2, 3, 4) if n > (job.max_nodes or 1) and n <= job.gpus]
+        most = min(job.gpus, len(s.snapshot.cluster.nodes))
+        more = range((job.max_nodes or 1) + 1, most + 1)
         yield Ladder(
-            tuple(_job(s, f"max_nodes: {n}", f"split over at most {n} nodes", max_nodes=n) for n in more)
+            tuple(_job(s, f"max_nodes: {n}", f"split over at most {n} nodes", max_nodes=n) for n in more),
+            halving=True,
         )
     if job.gpus_per_node:
         yield Ladder((_job(s, "gpus_per_node: null", "with any number on each node", gpus_per_node=None),))
@@ -215,27 +246,26 @@ def _caps(s: Situation) -> Iterator[Ladder]:
     """A higher cap on slowdowns, the job's own if that is the tighter one."""
     own, policy = s.job.max_slowdown, s.policy.max_slowdown
     if own is not None:
-        levels = [c for c in (1.5, 2.0, *CAPS) if c is None or c > own]
+        levels = [c for c in (*CAPS, None) if c is None or c > own]
         yield Ladder(
             tuple(
-                _job(
-                    s, f"max_slowdown: {_null(c)} (job)", f"with a slowdown cap of {_cap(c)}", max_slowdown=c
-                )
-                for c in levels
-            )
+                _job(s, f"max_slowdown: {_null(c)} (job)", f"with {_cap(c)}", max_slowdown=c) for c in levels
+            ),
+            halving=True,
         )
     if policy is not None:
-        levels = [c for c in CAPS if c is None or c > policy]
+        levels = [c for c in (*CAPS, None) if c is None or c > policy]
         yield Ladder(
             tuple(
                 _policy(
                     s,
                     f"max_slowdown: {_null(c)} (policy)",
-                    f"with a slowdown cap of {_cap(c)} for all",
+                    f"with {_cap(c)} for all",
                     max_slowdown=c,
                 )
                 for c in levels
-            )
+            ),
+            halving=True,
         )
 
 
@@ -244,7 +274,7 @@ def _null(cap: float | None) -> str:
 
 
 def _cap(cap: float | None) -> str:
-    return "no limit" if cap is None else f"{cap:g}"
+    return "no slowdown cap" if cap is None else f"a slowdown cap of {cap:g}"
 
 
 def _consent(s: Situation) -> Iterator[Ladder]:
@@ -260,17 +290,20 @@ def _hosts(s: Situation) -> Iterator[Ladder]:
     for key, unit in (("cpus", "CPUs"), ("host_memory_mib", "MiB of host memory")):
         asked = getattr(s.job, key)
         if asked:
-            parts = [asked * part / 4 for part in (3, 2, 1)]
-            values = [int(v) if key == "host_memory_mib" else v for v in parts]
-            yield Ladder(
-                tuple(
-                    _job(s, f"{key}: {v:g}", f"with {v:g} instead of {asked:g} {unit}", **{key: v})
-                    for v in values
-                )
-            )
+            text = f"with {{:g}} instead of {asked:g} {unit}"
+            changes = [
+                _job(s, f"{key}: {v:g}", text.format(v), **{key: int(v) if key == "host_memory_mib" else v})
+                for v in host_values(s, key)
+            ]
+            yield Ladder(tuple(changes), halving=True)
 
 
 def _priority(s: Situation) -> Iterator[Ladder]:
-    """A higher priority."""
-    higher = [p for p in PRIORITIES if p > s.job.priority]
-    yield Ladder(tuple(_job(s, f"priority: {p}", f"with priority {p}", priority=p) for p in higher))
+    """A higher priority, with which others may wait instead."""
+    before, policy = s.inputs.snapshot, s.inputs.policy
+
+    def change(p: int) -> Change:
+        make = partial(edit.with_job, before, s.job.id, priority=p)
+        return Change(f"priority: {p}", f"with priority {p}", lambda: (make(), policy), fresh=True)
+
+    yield Ladder(tuple(change(p) for p in PRIORITIES if p > s.job.priority), halving=True)

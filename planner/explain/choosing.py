@@ -18,14 +18,19 @@ from solvers.problem import MILLI, PPM, Spot
 def spot_for(ledger: Ledger, job: int) -> Spot | None:
     """A place where the job fits now, GPUs or for a job without GPUs a node; None if there is none."""
     view = ledger.survey
-    p, shape = view.problem, shape_of(view.problem, job)
-    if shape.gpus == 0:
+    if not view.problem.job_gpus.item(job):
         return node_for(view, job)
     mask = open_mask(view, job)
-    counts = np.minimum(view.slots.counts(mask, view.gpus), view.hosts(job)[view.slots.node])
     nuisance = np.full(len(view.gpus), np.inf)
     at = np.flatnonzero(mask)
     nuisance[at] = nuisance_gpu_s(ledger, job, at)
+    return cheapest_spot(view, job, mask, nuisance)
+
+
+def cheapest_spot(view: Survey, job: int, mask: np.ndarray, nuisance: np.ndarray) -> Spot | None:
+    """GPUs of ``mask`` (over ``view.gpus``) in the job's shape that cost least together; None if there are none."""
+    p, shape = view.problem, shape_of(view.problem, job)
+    counts = np.minimum(view.slots.counts(mask, view.gpus), view.hosts(job)[view.slots.node])
     best: tuple[float, Spot] | None = None
     for kind in np.unique(view.slots.kind[counts > 0]).tolist():
         of_kind = np.where(view.slots.kind == kind, counts, 0)

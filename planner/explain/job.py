@@ -9,10 +9,13 @@ from pydantic import Field
 
 from planner import validate
 from planner.explain.fixes import Replan, Search
+from planner.explain.moved import why_moved
+from planner.explain.terms import job_terms, placed_of
 from planner.formulate import formulate
 from planner.model import Name, Noun
 from planner.plan import Assignment, Deferred, Fix, Inputs, Plan, Reason
 from planner.validate.scene import Occupant, Scene, scene_of
+from solvers.problem import MILLI
 
 #: Rules about what a plan says of itself; they say nothing about whether another place would do.
 FIGURES = {"objective", "waiting", "slowdowns", "ends", "neighbours", "memory figures", "states", "waves"}
@@ -30,12 +33,17 @@ class Beside(Noun):
 
 
 class Share(Noun):
-    """What running there costs the job over the horizon, in GPU-seconds, and what waiting would have cost."""
+    """The job's part of the objective's terms, in GPU-seconds, and what waiting would have cost.
 
-    interference: float
-    speed: float
-    locality: float
-    waiting_avoided: float
+    Over all jobs the parts sum to the plan's terms. Makespan and fragmentation are the plan's as a whole.
+    """
+
+    interference: float = 0
+    speed: float = 0
+    locality: float = 0
+    waiting: float = 0
+    moves: float = 0
+    waiting_avoided: float = 0
 
 
 class Explanation(Noun):
@@ -50,6 +58,7 @@ class Explanation(Noun):
     costs: Share | None = None
     memory: str = Field("", description="where its memory figure comes from")
     spread: str | None = Field(None, description="the rule that kept it off nodes in use")
+    move: str | None = Field(None, description="why it moves or stops, and what that gains and costs")
     reason: Reason | None = None
     detail: str = ""
     fix: Fix | None = None
@@ -77,23 +86,27 @@ def explain_job(plan: Plan, job_id: str, replan: Replan | None = None, time_s: f
             return _placed(plan, plan.inputs, a)
     for d in plan.deferred:
         if d.job_id == job_id:
-            return _waiting(plan, d, replan, time_s)
+            return _waiting(plan, plan.inputs, d, replan, time_s)
     if job_id in plan.preempted:
-        detail = "it is stopped to make room; it said that it may be (preemptible)"
-        return Explanation(job_id=job_id, decision="stop", detail=detail)
+        costs, move = _costs(plan, plan.inputs, job_id)
+        detail = "it is stopped; it said that it may be (preemptible)"
+        return Explanation(job_id=job_id, decision="stop", detail=detail, costs=costs, move=move)
     raise KeyError(job_id)
 
 
-def _waiting(plan: Plan, d: Deferred, replan: Replan | None, time_s: float) -> Explanation:
-    fix = d.fix
-    if fix is None and replan is not None:
-        fix = Search.of(plan, replan, time.monotonic() + time_s).fix(d.job_id)
-    return Explanation(job_id=d.job_id, decision="wait", reason=d.reason, detail=d.detail, fix=fix)
+def _waiting(plan: Plan, inputs: Inputs, d: Deferred, replan: Replan | None, time_s: float) -> Explanation:
+    fix, (costs, _) = d.fix, _costs(plan, inputs, d.job_id)
+    if replan is not None:  # there is more time for it than there was in planning
+        fix = Search.of(plan, replan, time.monotonic() + time_s).fix(d.job_id) or fix
+    return Explanation(
+        job_id=d.job_id, decision="wait", reason=d.reason, detail=d.detail, fix=fix, costs=costs
+    )
 
 
 def _placed(plan: Plan, inputs: Inputs, a: Assignment) -> Explanation:
     scene = scene_of(plan, inputs.snapshot, inputs.forecast, inputs.policy)
     o = scene.occupants[a.job_id]
+    costs, move = _costs(plan, inputs, a.job_id)
     return Explanation(
         job_id=a.job_id,
         decision=a.state,
@@ -101,9 +114,10 @@ def _placed(plan: Plan, inputs: Inputs, a: Assignment) -> Explanation:
         nodes=a.nodes,
         neighbours=tuple(_beside(scene, o, scene.occupants[n]) for n in a.neighbours),
         slowdown=a.slowdown,
-        costs=_costs(inputs, scene, o),
+        costs=costs,
         memory=_memory(scene, o),
         spread=_spread(plan, inputs, scene, o),
+        move=move,
     )
 
 
@@ -114,21 +128,19 @@ def _beside(scene: Scene, o: Occupant, other: Occupant) -> Beside:
     )
 
 
-def _costs(inputs: Inputs, scene: Scene, o: Occupant) -> Share | None:
-    """The job's part of each term, as the program charges it (without its rounding)."""
+def _costs(plan: Plan, inputs: Inputs, job_id: str) -> tuple[Share | None, str | None]:
+    """The job's part of each term as the program charges it, and why it moves; None for a job outside the program."""
     formulated = formulate(inputs.snapshot, inputs.forecast, inputs.policy)
     numbers = {inputs.snapshot.jobs[i].id: j for j, i in enumerate(formulated.jobs)}
-    s = scene.slowdown(o)
-    if o.job.id not in numbers or s is None:
-        return None
-    j, p = numbers[o.job.id], formulated.problem
-    v, k = scene.speed(o), scene.link(o)
-    return Share(
-        speed=round((1 - v) * p.unit_speed.item(j) / 1000, 3),
-        interference=round(v * (1 - 1 / s) * p.unit_interference.item(j) / 1000, 3),
-        locality=round(v / s * (1 - 1 / k) * p.unit_locality.item(j) / 1000, 3),
-        waiting_avoided=round(p.wait_cost.item(j) / 1000, 3),
-    )
+    if job_id not in numbers:
+        return None, None
+    j, problem, placed = numbers[job_id], formulated.problem, placed_of(formulated, plan)
+    terms = job_terms(problem, placed)[j]
+    shares = {name: getattr(terms, name) / MILLI for name in Share.model_fields if hasattr(terms, name)}
+    avoided = 0 if placed[j] is None else problem.wait_cost.item(j) / MILLI
+    leaves = problem.home[j] is not None and placed[j] != problem.home[j]
+    move = why_moved(formulated, placed, j) if leaves else None
+    return Share(**shares, waiting_avoided=avoided), move
 
 
 def _memory(scene: Scene, o: Occupant) -> str:
@@ -199,8 +211,10 @@ def _running_lines(e: Explanation) -> list[str]:
         c = e.costs
         lines.append(
             f"over the horizon that costs it {c.interference:.0f} GPU-s by interference, {c.speed:.0f} by the GPU's "
-            f"speed, {c.locality:.0f} by links; waiting would have cost {c.waiting_avoided:.0f}"
+            f"speed, {c.locality:.0f} by links; waiting would have cost {c.waiting_avoided:.0f} GPU-s"
         )
+    if e.move:
+        lines.append(f"why it moves: {e.move}")
     lines.append(f"memory: {e.memory}")
     if e.spread:
         lines.append(f"why there: {e.spread}")
@@ -209,7 +223,7 @@ def _running_lines(e: Explanation) -> list[str]:
 
 def _waiting_lines(e: Explanation) -> list[str]:
     if e.decision == "stop":
-        return [f"{e.job_id}: {e.detail}"]
+        return [f"{e.job_id}: {e.detail}", *([f"why it stops: {e.move}"] if e.move else [])]
     lines = [f"{e.job_id} waits: {e.reason}", e.detail]
     if e.fix is None:
         return [*lines, "no single change that was tried would start it"]

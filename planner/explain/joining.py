@@ -75,6 +75,11 @@ class Ledger:
             -self.problem.work.item(job) * MILLI * self.problem.link_milli.item(job, NVLINK) // (MILLI * PPM)
         )
 
+    def own(self, job: int) -> int:
+        """What a placed job loses where it is: speed, interference and locality."""
+        spot = self.survey.placed[job] or ()
+        return self._cost(job, spot, self._slowdown(job, spot))[0] if self.problem.job_gpus.item(job) else 0
+
     def joining(self, job: int, spot: Spot) -> Joining:
         """What starting the job at ``spot`` would add; ``spot`` holds GPUs, or one node for a job without."""
         p = self.problem

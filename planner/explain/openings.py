@@ -23,9 +23,6 @@ class Openings:
 
     room: np.ndarray  # memory, share, tenants and consent are fine
     clear: np.ndarray  # and so are slowdowns, gate and pairs that never share
-    sharing: (
-        np.ndarray
-    )  # it could enter if memory and slowdowns were no question (for jobs that are to be alone)
 
 
 @dataclass(frozen=True)
@@ -36,24 +33,34 @@ class Fit:
     clear_on_any_host: int  # if hosts had room without end
     clear_anywhere: int  # of one kind, wherever they lie
     room: int
-    sharing: int
+    if_known: int  # if nothing unknown, of it or of tenants, stood in the way
 
 
 class Survey:
     """A placement looked over once, for questions about one more job.
 
     ``kept`` (G,) marks GPUs that are closed only to keep a reservation: they count as open here, and
-    ``places.open_now`` takes them away again.
+    ``places.open_now`` takes them away again. ``wishes`` (J,) marks jobs that share with nobody by their own wish; the
+    others that are to be alone are so because something is not known. Without it all are taken at their word.
     """
 
-    def __init__(self, problem: Problem, placed: Placed, kept: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        placed: Placed,
+        kept: np.ndarray | None = None,
+        wishes: np.ndarray | None = None,
+    ) -> None:
         self.problem, self.placed = problem, placed
         closed = problem.gpu_closed.astype(bool)
         self.kept = np.zeros(problem.gpus, bool) if kept is None else kept & closed
-        self.room: Room = room_under(problem, placed, closed & ~self.kept)
+        self.wishes = problem.alone.astype(bool) if wishes is None else wishes
+        self.room: Room = room_under(problem, placed, closed & ~self.kept, self.wishes)
         self.slots: Slots = slots_of(problem)
         # Only these can take anybody: dropping the rest makes a full cluster quick to survey.
         self.gpus = np.flatnonzero(self.room.open & ~self.room.guarded)
+        #: These could, if nothing about anybody were unknown.
+        self.could = np.flatnonzero(self.room.open & ~self.room.firm)
         self.kind = problem.gpu_kind[self.gpus]
         self.node = problem.gpu_node[self.gpus]
         self.neighbours = Neighbours(problem, placed, self.room, self.gpus)
@@ -66,6 +73,7 @@ class Survey:
         self._number_of: dict[int, tuple[int, Openings]] = {}
         self._likeness: dict[int, tuple[int, ...]] = {}
         self._fits: dict[tuple[int, ...], Fit] = {}
+        self._if_known: dict[int, np.ndarray] = {}
 
     def _ranks(self, need: np.ndarray, free: np.ndarray) -> np.ndarray:
         """Each need as its rank among what the GPUs of each kind have free; shape (J, M)."""
@@ -102,6 +110,7 @@ class Survey:
             p.share_group.item(job),
             p.node_set.item(job),
             p.alone.item(job),
+            self.wishes.item(job),
             p.node_alone.item(job),
             job if job in self.avoids else -1,
         )
@@ -118,7 +127,6 @@ class Survey:
         if p.node_alone.item(job):
             suitable &= room.node_jobs[self.node] == 0
         consent = (room.group[g] == NOBODY) | (room.group[g] == p.share_group.item(job))
-        sharing = suitable & consent
         if p.alone.item(job):
             suitable = suitable & empty & (p.gpu_shared_outside[g] == 0)
         fits = (p.memory_mib[job][self.kind] <= room.free_mib[g]) & (
@@ -128,7 +136,44 @@ class Survey:
         clear = self.neighbours.admits(job, has_room)
         if job in self.avoids:
             clear = clear & ~np.isin(g, list(self.avoids[job]))
-        return Openings(has_room, clear, sharing)
+        return Openings(has_room, clear)
+
+    def consenting(self, job: int) -> np.ndarray:
+        """GPUs of a suitable kind and node whose tenants, if any, share with this job's owner; over ``gpus``."""
+        p, g, group = self.problem, self.gpus, self.room.group
+        suitable = (p.speed_milli[job] > 0)[self.kind] & p.node_sets[p.node_set.item(job)][self.node]
+        return suitable & ((group[g] == NOBODY) | (group[g] == p.share_group.item(job)))
+
+    def if_known(self, job: int) -> np.ndarray:
+        """GPUs that jobs like this one could enter if nothing were unknown; a mask over ``could``.
+
+        Where a figure is known it counts; slowdowns are looked at only beside tenants of whom all is known.
+        """
+        number, openings = self._numbered_openings(job)
+        if number not in self._if_known:
+            self._if_known[number] = self._find_if_known(job, openings)
+        return self._if_known[number]
+
+    def _find_if_known(self, job: int, openings: Openings) -> np.ndarray:
+        p, g, room = self.problem, self.could, self.room
+        clear = np.zeros(p.gpus, bool)
+        clear[self.gpus] = openings.clear
+        if self.wishes.item(job):
+            return clear[g]
+        kind, used = p.gpu_kind[g], room.count[g] > 0
+        # A job of unknown memory needs some.
+        need = np.maximum(p.memory_mib[job][kind], used & p.alone.item(job))
+        fits = (need <= room.free_mib[g]) & (p.share[job][kind] <= room.free_share[g])
+        consent = (room.group[g] == NOBODY) | (room.group[g] == p.share_group.item(job))
+        suits = fits & consent & ~(self.kept[g] & used)
+        suits &= (p.speed_milli[job] > 0)[kind] & p.node_sets[p.node_set.item(job)][p.gpu_node[g]]
+        if job in self.avoids:
+            suits &= ~np.isin(g, list(self.avoids[job]))
+        return suits if p.alone.item(job) else clear[g] | (suits & room.guarded[g])
+
+    def _unknowns_matter(self, job: int) -> bool:
+        own = self.problem.alone.item(job) and not self.wishes.item(job)
+        return bool(own) or len(self.could) > len(self.gpus)
 
     def hosts(self, job: int) -> np.ndarray:
         """GPUs of the job that each node's cores and memory are enough for; shape (V,)."""
@@ -179,11 +224,14 @@ class Survey:
         if fit >= shape.gpus:
             return Fit(fit, fit, fit, fit, fit)
         room = np.minimum(self.slots.counts(openings.room, self.gpus), limit)
-        sharing = np.minimum(self.slots.counts(openings.sharing, self.gpus), limit)
+        known = fit
+        if self._unknowns_matter(job):
+            counts = np.minimum(self.slots.counts(self.if_known(job), self.could), limit)
+            known = most_together(shape, counts, self.slots)
         return Fit(
             clear=fit,
             clear_on_any_host=most_together(shape, clear, self.slots),
             clear_anywhere=int(kinds.max()),
             room=most_together(shape, room, self.slots),
-            sharing=most_together(shape, sharing, self.slots),
+            if_known=known,
         )

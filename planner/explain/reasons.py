@@ -6,35 +6,46 @@ against the placement that was found:
 
 * ``never_fits``: not even on the empty cluster with every GPU healthy.
 * ``unsupported``: only in a form that the backend cannot express.
-* ``unknown_memory``: no whole GPUs are free, and it may not share because its memory or use is not known.
+* ``unknown_memory``: it may not share a GPU that would have room, because memory, utilisation or profile of it, of a
+  tenant there or of both is not known (``unknowns``), and no whole GPUs are free for it.
 * ``quota``, ``licence``, ``throttle``: a budget has no room left.
 * ``reservation_window``: free GPUs would do, but they are kept from a time on, and it is not known when this job
   ends (or nobody in the queue holds them: a window of the cluster itself).
 * ``reserved``: free GPUs would do, but they are reserved for another job and this one would end too late, or a
   job there holds reserved GPUs and nothing is added beside it; or the job holds a reservation itself.
-* ``fragmented``: enough in total, but not in the shape it needs; a host's cores and memory count as shape.
+* ``fragmented``: the nodes that have GPUs for it have enough GPUs, cores and memory in all, but not together.
 * ``interference``: there is room, but every such place breaks a slowdown cap, the sharing gate, somebody's time
   limit, or puts jobs together that must never share.
-* ``waiting_capacity``: what it could use is in use.
-* ``not_chosen``: it would fit now, but starting it costs more than it gains.
+* ``waiting_capacity``: it would not fit even beside the running jobs alone, or what it needs is closed.
+* ``not_chosen``: it fits beside the running jobs, but others gain more: those this plan starts in its place, or the
+  neighbours that its coming would slow.
+
+All but the last two look at the cluster as the plan leaves it: a job that finds room only beside a job that this plan
+starts, and too slow there, is told ``interference``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from planner.explain import capacity, unknowns
 from planner.explain import sentences as say
 from planner.explain.choosing import node_for, spot_for
+from planner.explain.displaced import Base, Displaced
 from planner.explain.joining import Ledger
 from planner.explain.openings import Survey
 from planner.explain.places import empty_fit, open_now
+from planner.predict.interference import build
 
 if TYPE_CHECKING:
     from planner.formulate import Formulated
+    from planner.model import Job
     from planner.plan import Reason
+    from planner.predict.interference import InterferenceModel
     from solvers.problem import Budget, Placed, Spot
 
 Answer = tuple["Reason", str]
@@ -63,13 +74,41 @@ class Case:
     held_for: dict[int, tuple[tuple[int, ...], float]]  # job -> GPUs kept for it, and from when
     spots: dict[tuple[int, ...], Spot | None] = field(default_factory=dict)
     offers: dict[tuple[object, ...], tuple[int, int]] = field(default_factory=dict)
+    takers: dict[tuple[int, ...], Displaced | None] = field(default_factory=dict)
+    unsaid: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, formulated: Formulated, placed: Placed) -> Case:
         """Look a placement over once."""
-        survey = Survey(formulated.problem, placed, _kept_closed(formulated))
+        jobs = formulated.snapshot.jobs
+        wishes = np.array([bool(unknowns.wish(jobs[i])) for i in formulated.jobs], bool)
+        survey = Survey(formulated.problem, placed, _kept_closed(formulated), wishes)
         held = {j: (gpus, from_s) for j, gpus, from_s in formulated.reservations}
         return cls(formulated, survey, Ledger(survey), _budgets_left(formulated, placed), held)
+
+    @cached_property
+    def base(self) -> Base:
+        """The running jobs alone."""
+        return Base(self.survey, self.ledger, self.survey.kept, self.survey.wishes)
+
+    @cached_property
+    def _model(self) -> InterferenceModel:
+        return build(self.formulated.forecast.predictor.interference)
+
+    def job(self, job: int) -> Job:
+        """A job of the Problem as the snapshot has it."""
+        return self.formulated.snapshot.jobs[self.formulated.jobs[job]]
+
+    def name(self, job: int) -> str:
+        """Its id."""
+        return self.job(job).id
+
+    def missing(self, job: int) -> tuple[str, ...]:
+        """What is not known about it and so keeps it from sharing."""
+        if job not in self.unsaid:
+            forecast = self.formulated.forecast.jobs[self.formulated.jobs[job]]
+            self.unsaid[job] = unknowns.missing(self.job(job), forecast, self._model)
+        return self.unsaid[job]
 
 
 def _kept_closed(formulated: Formulated) -> np.ndarray:
@@ -100,7 +139,7 @@ def _reason(case: Case, job: int) -> Answer:
         answer = test(case, job)
         if answer is not None:
             return answer
-    return "not_chosen", say.fits_now(case, job, _spot(case, job))
+    return "not_chosen", capacity.fits_now(case, job, _spot(case, job))
 
 
 def _spot(case: Case, job: int) -> Spot | None:
@@ -145,15 +184,9 @@ def _never(case: Case, job: int) -> Answer | None:
 
 
 def _unknown(case: Case, job: int) -> Answer | None:
-    """It could share, were its memory and use known, and no whole GPUs are free."""
-    view = case.survey
-    missing = say.unknown(case, job)
-    if not missing or not view.problem.alone.item(job):
-        return None
-    fit, n = view.fit(job), view.problem.job_gpus.item(job)
-    if fit.clear >= n or fit.sharing < n:
-        return None
-    return "unknown_memory", say.could_share(n, missing)
+    """It could share, were something known about it or about those on the GPUs, and no whole GPUs are free."""
+    fit, n = case.survey.fit(job), case.survey.problem.job_gpus.item(job)
+    return ("unknown_memory", unknowns.sentence(case, job)) if fit.clear < n <= fit.if_known else None
 
 
 def _budget(case: Case, job: int) -> Answer | None:
@@ -162,7 +195,7 @@ def _budget(case: Case, job: int) -> Answer | None:
     for kind in ("quota", "licence", "throttle"):
         for budget, amount, left in short:
             if budget.kind == kind:
-                return kind, say.budget(budget, amount, left)
+                return kind, say.budget(case, budget, amount, left)
     return None
 
 
@@ -182,18 +215,17 @@ def _kept(case: Case, job: int) -> Answer | None:
 
 
 def _fragmented(case: Case, job: int) -> Answer | None:
-    """Enough in total, but not in its shape; a host's cores and memory count as shape."""
+    """The nodes that have GPUs for it have enough GPUs, cores and memory in all, but not together."""
     view = case.survey
     n, fit = view.problem.job_gpus.item(job), view.fit(job)
     if fit.clear >= n:
         return None
     if fit.clear_anywhere >= n:
-        if fit.clear_on_any_host < n:
-            return "fragmented", say.scattered(case, job)
-        # Cores and memory that all hosts together do not have are in use, not scattered.
-        together = say.scattered_host(case, job) is not None
-        return ("fragmented" if together else "waiting_capacity"), say.hosts_short(case, job)
-    shares = say.scattered_share(case, job) if fit.room < n else None
+        if capacity.hosts_in_all(case, job):
+            return None
+        scattered = capacity.scattered if fit.clear_on_any_host < n else capacity.scattered_hosts
+        return "fragmented", scattered(case, job)
+    shares = capacity.scattered_share(case, job) if fit.room < n else None
     return None if shares is None else ("fragmented", shares)
 
 
@@ -204,10 +236,26 @@ def _interference(case: Case, job: int) -> Answer | None:
 
 
 def _capacity(case: Case, job: int) -> Answer | None:
-    """What it could use is in use."""
-    if case.survey.fit(job).clear >= case.survey.problem.job_gpus.item(job):
+    """What it could use is in use: by running jobs, or by those that this plan starts and that gain more."""
+    fit, n = case.survey.fit(job), case.survey.problem.job_gpus.item(job)
+    if fit.clear >= n:
         return None
-    return "waiting_capacity", say.in_use(case, job)
+    short = capacity.hosts_in_all(case, job) if fit.clear_anywhere >= n else ""
+    if case.base.fits(job):
+        return "not_chosen", capacity.given_away(case, job, _taken_by(case, job), short)
+    return "waiting_capacity", short or capacity.in_use(case, job)
+
+
+def _taken_by(case: Case, job: int) -> Displaced | None:
+    """The starts in its way; the same for alike jobs, unless a reservation tells them apart."""
+    base = case.base.survey
+    if not base.problem.job_gpus.item(job) or base.kept_from(job):
+        return case.base.displaced(job)
+    # Jobs may be alike on the base plan and yet find different GPUs clear now.
+    key = (*base.likeness(job), *case.survey.likeness(job))
+    if key not in case.takers:
+        case.takers[key] = case.base.displaced(job)
+    return case.takers[key]
 
 
 def _host_never(case: Case, job: int) -> Answer | None:
@@ -220,8 +268,12 @@ def _host_busy(case: Case, job: int) -> Answer | None:
     """No node has the cores and memory free: scattered if all nodes together have, else in use."""
     if node_for(case.survey, job) is not None:
         return None
-    scattered = say.scattered_host(case, job)
-    return ("fragmented", scattered) if scattered else ("waiting_capacity", say.host_in_use(case, job))
+    scattered = capacity.scattered_host(case, job)
+    if scattered:
+        return "fragmented", scattered
+    if case.base.fits(job):
+        return "not_chosen", capacity.given_away(case, job, _taken_by(case, job), "")
+    return "waiting_capacity", capacity.host_in_use(case, job)
 
 
 _TESTS = (_never, _unknown, _budget, _kept, _fragmented, _interference, _capacity)

@@ -27,6 +27,7 @@ class Room:
     free_share: np.ndarray  # (G,)
     group: np.ndarray  # (G,) share group of the tenants, NOBODY or MIXED
     guarded: np.ndarray  # (G,) bool: a tenant is to be alone
+    firm: np.ndarray  # (G,) bool: and said so itself, whatever becomes known
     node_cpu_free: np.ndarray  # (V,)
     node_memory_free: np.ndarray  # (V,)
     node_jobs: np.ndarray  # (V,) how many jobs use the node
@@ -39,8 +40,11 @@ class Room:
                 value.setflags(write=False)
 
 
-def room_under(problem: Problem, placed: Placed, closed: np.ndarray) -> Room:
-    """Turn a placement round into what it leaves; no newcomer enters the GPUs in ``closed`` (G,)."""
+def room_under(problem: Problem, placed: Placed, closed: np.ndarray, wishes: np.ndarray) -> Room:
+    """Turn a placement round into what it leaves.
+
+    No newcomer enters the GPUs in ``closed`` (G,); the jobs in ``wishes`` (J,) share with nobody by their own wish.
+    """
     job, gpu = _spots(problem, placed)
     kind = problem.gpu_kind[gpu]
     count = np.bincount(gpu, minlength=problem.gpus)
@@ -60,6 +64,7 @@ def room_under(problem: Problem, placed: Placed, closed: np.ndarray) -> Room:
         free_share=problem.gpu_share - used_share,
         group=_groups(problem, job, gpu),
         guarded=np.bincount(gpu, weights=problem.alone[job], minlength=problem.gpus) > 0,
+        firm=np.bincount(gpu, weights=wishes[job], minlength=problem.gpus) > 0,
         node_cpu_free=problem.node_cpu_milli - _total(node, cpu, problem.nodes),
         node_memory_free=problem.node_memory_mib - _total(node, memory, problem.nodes),
         node_jobs=np.bincount(node, minlength=problem.nodes),

@@ -1,0 +1,95 @@
+"""What would start a waiting job: the least change, planned before it is claimed. Asked of whole plans."""
+
+import time
+
+import pytest
+from builders import job, node, policy, snapshot
+from telling import A, before_a_gang, busy, fix_of, one_gpu, planning, table
+
+from planner import explain
+from planner.plan import Deferred
+from planner.policy import Quota
+
+
+def test_less_memory_is_the_most_that_still_fits():
+    taken = (34_000, 30_000, 39_000)
+    running = [
+        job(id=f"r{i}", running_on=[f"n0/{i}"], gpu_memory_mib=m, gpu_utilisation_pct=10)
+        for i, m in enumerate(taken)
+    ]
+    state = snapshot(
+        [node(3, name="n0")], [*running, job(id="a", gpu_memory_mib=20_000, gpu_utilisation_pct=10)]
+    )
+    assert fix_of(state) == "gpu_memory_mib: 10460"  # 40,960 - 30,000 - 500
+
+
+def test_no_change_is_claimed_for_a_job_that_starts_without_one():
+    plan = planning()(one_gpu(job(id="a")), policy())
+    late = plan.model_copy(
+        update={"assignments": (), "deferred": (Deferred(job_id="a", reason="not_chosen", detail=""),)}
+    )
+    assert explain.fixes(late, planning(), time.monotonic() + 5) == {}
+
+
+def test_another_gpu_model_is_named():
+    nodes = [node(1, name="n0"), node(1, name="n1", model="v100-32gb", memory_mib=32_768)]
+    state = snapshot(nodes, [busy(), job(id="a", gpu_models=["a100-40gb"], shareable=False)])
+    assert fix_of(state) == "gpu_models: + v100-32gb"
+
+
+def test_a_higher_cap_is_the_smallest_that_works():
+    state = one_gpu(
+        job(id="r", profile="x", running_on=[A]), job(id="a", profile="y", gpu_memory_mib=1, duration_s=None)
+    )
+    spec = table(("x", "y", 1.2), ("y", "x", 2.8))
+    assert fix_of(state, predictor=spec) == "max_slowdown: 2.8 (policy)"
+
+
+def test_a_known_duration_that_ends_before_a_reservation():
+    state = before_a_gang(duration_s=None)
+    assert fix_of(state, max_reservations=1, max_tenants=1) == "duration_s: 1000"
+
+
+def test_a_quota_is_raised_by_what_the_job_needs():
+    state = snapshot([node(2, name="n0")], [job(id="r", user="x", running_on=[A]), job(id="a", user="x")])
+    assert fix_of(state, quotas=[Quota(user="x", gpus=1)], max_tenants=1) == "quota of user x: 2"
+
+
+def test_nothing_is_claimed_where_nothing_works():
+    assert fix_of(one_gpu(busy(), job(id="a"))) is None
+
+
+def test_nothing_is_claimed_when_time_is_up():
+    state = snapshot([node(2, name="n0")], [job(id="r", user="x", running_on=[A]), job(id="a", user="x")])
+    assert fix_of(state, quotas=[Quota(user="x", gpus=1)], max_tenants=1, seconds=0) is None
+
+
+def on_node(name, *sizes, movable=True):
+    """Running gangs of these sizes, side by side from GPU 0 on."""
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return [
+        job(
+            id=f"{name}{n}",
+            gpus=n,
+            running_on=[f"{name}/{g}" for g in range(at, at + n)],
+            movable=movable,
+            shareable=False,
+        )
+        for at, n in zip(starts, sizes, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("movable", "fix"), [(True, "max_moves: 2"), (False, None)])
+def test_free_gpus_scattered_over_three_nodes_need_two_moves(movable, fix):  # field case 84
+    running = [*on_node("A", 4, 2, 1, movable=movable), *on_node("B", 4, 2, movable=movable)]
+    running += on_node("C", 4, 2, 1, movable=movable)
+    new = job(id="new", gpus=4, shareable=False, gpus_per_node=4)
+    state = snapshot([node(8, name=name) for name in "ABC"], [*running, new])
+    plan = planning()(state, policy(max_reservations=0, max_moves=1))
+    said = explain.explain_job(plan, "new", planning(), 20)
+    assert (said.reason, said.detail) == ("fragmented", "needs 4 GPUs, 4 on each node; 4 are free, as 2+1+1")
+    if movable:
+        assert said.fix is not None
+        assert "needs 2 moves" in said.fix.detail
+    else:
+        assert said.fix is None or "move" not in said.fix.detail

@@ -1,0 +1,72 @@
+"""One job of a plan explained: its neighbours, its part of each term, why it moves."""
+
+import pytest
+from builders import gpu, job, node, policy, snapshot
+from telling import A, one_gpu, planning, table
+
+from planner import explain
+from planner.policy import PredictorSpec
+
+
+def explained(state, who="a", predictor=None, **rules):
+    plan = planning(predictor)(state, policy(**{"max_reservations": 0, **rules}))
+    return explain.explain_job(plan, who)
+
+
+def test_a_placed_job_names_its_neighbours_and_what_each_term_costs_it():
+    spec = table(("x", "y", 1.25), ("y", "x", 1.6))
+    said = explained(
+        one_gpu(job(id="r", profile="x", running_on=[A]), job(id="a", profile="y", duration_s=None)),
+        predictor=spec,
+        weights={"makespan": 0},
+    )
+    assert (said.decision, said.gpu_ids, said.slowdown) == ("start", (A,), 1.6)
+    assert [(n.job_id, n.gpu_ids, n.profile, n.slowdown) for n in said.neighbours] == [("r", (A,), "x", 1.25)]
+    # 3600 x (1 - 1/1.6)
+    assert said.costs == explain.job.Share(interference=1350, speed=0, locality=0, waiting_avoided=3600)
+    assert said.memory == (
+        "8000 MiB a GPU (declared); 500 MiB are kept free beside others (nothing holds tenants to theirs)"
+    )
+
+
+def test_what_a_slower_gpu_and_slower_links_cost_is_told_apart():
+    spec = PredictorSpec(speed={"*": {"v100-32gb": 0.5}})
+    nodes = [node(2, name="n0", model="v100-32gb", memory_mib=32_768), node(1, name="n1")]
+    said = explained(snapshot(nodes, [job(id="a", gpus=2)]), predictor=spec)
+    # 2 x 3600 x 0.5, and 2 x 3600 x 0.5 x (1 - 1/1.05)
+    assert said.costs is not None
+    assert (said.costs.speed, said.costs.locality) == (3600, 171.432)
+
+
+@pytest.mark.parametrize(("memory", "spread"), [(None, False), (100, True)])
+def test_a_constraint_that_forces_spreading_is_named(memory, spread):  # field case 90
+    nodes = [node(4, name="n0", host_memory_mib=memory), node(4, name="n1")]
+    running = job(id="r", running_on=[A], shareable=False, host_memory_mib=80)
+    said = explained(snapshot(nodes, [running, job(id="a", shareable=False, host_memory_mib=80)]))
+    assert said.nodes == (("n1",) if spread else ("n0",))
+    assert (said.spread is not None) == spread
+    if said.spread:
+        assert "need 160 MiB of host memory on n0, it has 100 (rule: hosts)" in said.spread
+
+
+def test_a_job_that_fills_a_node_in_use_was_not_spread():
+    nodes = [node(4, name="n0", host_memory_mib=100), node(4, name="n1"), node(4, name="n2")]
+    running = [job(id=f"r{v}", running_on=[f"n{v}/0"], shareable=False, host_memory_mib=80) for v in range(2)]
+    said = explained(snapshot(nodes, [*running, job(id="a", shareable=False, host_memory_mib=80)]))
+    assert (said.nodes, said.spread) == (("n1",), None)
+
+
+def test_an_unknown_job_is_a_key_error():
+    with pytest.raises(KeyError):
+        explained(one_gpu(job(id="a")), who="b")
+
+
+def test_sentences_are_plain():
+    lines = explained(one_gpu(job(id="a"))).lines
+    assert lines[0] == "a starts on n0/0"
+    assert all("\n" not in line for line in lines)
+
+
+def test_nothing_is_known_of_a_gpu_without_memory_but_the_job_runs():
+    state = snapshot([node([gpu(memory_mib=None)], name="n0")], [job(id="a", gpu_memory_mib=None)])
+    assert explained(state).memory == "its GPU memory is not known, so it has its GPUs for itself"
