@@ -228,9 +228,13 @@ def _gate(state: State) -> Iterator[Violation]:
             yield Violation(
                 "gate", None, g, None, f"tenants of GPU {g} progress less than the largest of them alone"
             )
+        without: dict[tuple[int, int], int] = {}  # by type and size: jobs alike in both leave the same behind
         for i in sorted(state.newcomers.intersection(jobs)):
-            rest = slowdowns_on(problem, problem.gpu_kind.item(g), [j for j in jobs if j != i])
-            if progress < _progress(problem, rest):
+            alike = problem.job_type.item(i), problem.size_milli.item(i)
+            if alike not in without:
+                rest = slowdowns_on(problem, problem.gpu_kind.item(g), [j for j in jobs if j != i])
+                without[alike] = _progress(problem, rest)
+            if progress < without[alike]:
                 yield Violation("gate", i, g, None, f"GPU {g} would progress more without job {i}")
 
 

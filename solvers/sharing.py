@@ -9,6 +9,7 @@ only on the kind and on who is there, and are kept; the slowdowns behind them de
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -98,10 +99,8 @@ class Sharing:
         key = (kind, types)
         kept = self._here.get(key)
         if kept is None:
-            kept = {
-                a: int(self.interference.row(kind, types[:i] + types[i + 1 :])[a])
-                for i, a in enumerate(types)
-            }
+            # Every tenant of a type has the same neighbours, so one of each type speaks for all.
+            kept = {a: int(self.interference.row(kind, _without(types, a))[a]) for a in set(types)}
             self._here[key] = kept
         return kept
 
@@ -136,10 +135,11 @@ class Sharing:
         slopes = np.array([t.slope for t in tenants])
         now = np.array([MILLI / t.worst_milli for t in tenants])
         cost = slopes @ (now[:, None] - MILLI / then)
+        timed = Counter(tenants)
         for i, t in enumerate(tenants):
-            if t.ticks_per_milli:
+            if t.ticks_per_milli and (alike := timed.pop(t, 0)):
                 late = np.ceil(t.ticks_per_milli * then[i]) - makespan
-                cost = cost + self.facts.problem.makespan_cost * np.maximum(late, 0)
+                cost = cost + alike * self.facts.problem.makespan_cost * np.maximum(late, 0)
         if self.facts.problem.gate:
             least, most = self._gate(kind, tenants, table)
         else:
@@ -166,8 +166,10 @@ class Sharing:
         least = np.maximum((PPM * int(sizes.max()) - progress) // rate + 1, -((progress - before) // rate))
         with np.errstate(divide="ignore"):
             most = np.where(rate < PPM, (progress - 1) // np.maximum(PPM - rate, 1), NO_SIZE)
+        seen: set[Tenant] = set()
         for i, t in enumerate(tenants):
-            if t.newcomer:
+            if t.newcomer and t not in seen:
+                seen.add(t)
                 rest = tenants[:i] + tenants[i + 1 :]
                 gained = progress - self._progress(kind, rest)
                 price = self._rate(kind, rest) - rate  # the newcomer's own loss by i, for each unit of size
@@ -184,6 +186,11 @@ class Sharing:
 
     def _rate(self, kind: int, tenants: tuple[Tenant, ...]) -> np.ndarray:
         return self.table(kind, tuple(t.type for t in tenants)).newcomer_rate
+
+
+def _without(types: tuple[int, ...], a: int) -> tuple[int, ...]:
+    i = types.index(a)
+    return types[:i] + types[i + 1 :]
 
 
 def _and_at_most(

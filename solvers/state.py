@@ -307,7 +307,9 @@ class State:
         progress = self._progress(kind, jobs)
         if progress <= PPM * max(f.size_milli[b] for b in jobs):
             return False
-        return all(self._progress(kind, [b for b in jobs if b != i]) <= progress for i in newcomers)
+        # Of newcomers alike in type and size one speaks for all.
+        apart = {(f.job_type[i], f.size_milli[i]): i for i in newcomers}.values()
+        return all(self._progress(kind, [b for b in jobs if b != i]) <= progress for i in apart)
 
     def _progress(self, kind: int, jobs: list[int]) -> int:
         f = self.facts
