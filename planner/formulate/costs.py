@@ -18,8 +18,8 @@ from solvers.problem import MILLI, PPM, UNCAPPED
 if TYPE_CHECKING:
     from planner.policy import Policy
 
-#: Above these, in milli-GPU-seconds, the integers of the program could overflow: one job's cost is multiplied by a
-#: million on the way, and the costs of all jobs are added up.
+#: Above these, in milli-GPU-seconds, the integers of the program could overflow: what a placed job loses is multiplied
+#: by a million on the way, and the costs of all jobs are added up.
 MOST_FOR_A_JOB = 2.0**62 / PPM
 MOST_FOR_ALL = 2.0**60
 #: With no known work there is no makespan term; any tick will do.
@@ -85,14 +85,14 @@ def charges(load: Load, policy: Policy, pause_s: np.ndarray, gpus: int, open_gpu
 
 
 def _fit(parts: list[np.ndarray], makespan: float) -> None:
-    one = max((float(part.max(initial=0)) for part in parts), default=0.0)
+    one = max(float(part.max(initial=0)) for part in parts[:3])  # the units; the rest is only added up
     total = sum(float(part.sum()) for part in parts) + makespan * TICKS
     if one > MOST_FOR_A_JOB or total > MOST_FOR_ALL or not np.isfinite(total):
         raise InputError(
             "policy",
             "horizon_s, age_s, the weights and the jobs' priorities together make a cost of "
             f"{max(one, total) / MILLI:.1e} GPU-seconds",
-            f"at most {MOST_FOR_A_JOB / MILLI:.0e} for one job and {MOST_FOR_ALL / MILLI:.0e} for all",
+            f"at most {MOST_FOR_A_JOB / MILLI:.0e} for running one job and {MOST_FOR_ALL / MILLI:.0e} for all jobs",
         )
 
 
