@@ -91,8 +91,13 @@ def planning(predictor=None):
     return plan
 
 
-def fix_of(state, who="a", *, predictor=None, seconds=5.0, **rules):
+def whole_fix(state, who="a", *, predictor=None, seconds=5.0, **rules):
+    """What would start a job that the plan of the greedy lets wait."""
     plan = planning(predictor)(state, policy(**{"max_reservations": 0, **rules}))
     assert who in {d.job_id for d in plan.deferred}
-    found = explain.fixes(plan, planning(predictor), time.monotonic() + seconds).get(who)
+    return explain.fixes(plan, planning(predictor), time.monotonic() + seconds).get(who)
+
+
+def fix_of(state, who="a", **given):
+    found = whole_fix(state, who, **given)
     return None if found is None else found.change

@@ -1,12 +1,12 @@
-"""Why a job waits, what would start it, and why it runs where it does.
+"""Why a job waits: the first reason that holds, and the sentence with its numbers.
 
 Reasons are asked of a placement that the test chooses, through the real formulation: per reason a case in which it is
-given and one, differing in one fact, in which it is not. Fixes are asked of whole plans.
+given and one, differing in one fact, in which it is not.
 """
 
 import numpy as np
 import pytest
-from builders import gpu, job, node, snapshot
+from builders import job, node, snapshot
 from problems import random_problem
 from telling import A, B, before_a_gang, busy, detail, filled, one_gpu, reason, table, told
 
@@ -83,40 +83,6 @@ def test_a_gang_that_only_the_backend_keeps_from_running_is_unsupported():
         "unsupported",
         "the backend files needs the same number of GPUs on every node; its 3 GPUs cannot be divided so",
     )
-
-
-# ---- unknown ----
-
-
-@pytest.mark.parametrize(
-    ("fact", "rules", "said"),
-    [
-        ({"gpu_memory_mib": None}, {}, "unknown_memory"),
-        ({"gpu_utilisation_pct": None}, {}, "unknown_memory"),
-        ({"gpu_memory_mib": None}, {"max_tenants": 1}, "waiting_capacity"),  # nobody shares
-        ({"shareable": False}, {}, "waiting_capacity"),  # it is alone by its own wish
-        ({}, {}, "not_chosen"),
-    ],
-)
-def test_a_job_that_could_share_if_it_were_known_says_so(fact, rules, said):
-    state = one_gpu(busy(shareable=True), job(id="a", **fact))
-    assert reason(state, **rules) == said
-
-
-def test_a_job_of_unknown_memory_is_not_kept_off_whole_free_gpus():
-    state = snapshot([node(2, name="n0")], [busy(shareable=True), job(id="a", gpu_memory_mib=None)])
-    assert reason(state) == "not_chosen"
-
-
-@pytest.mark.parametrize(("used", "said"), [(0, "not_chosen"), (1, "waiting_capacity")])
-def test_a_job_of_unknown_memory_is_not_put_where_strangers_hold_some(used, said):
-    state = snapshot(
-        [node([gpu(unmanaged_memory_mib=used)], name="n0")],
-        [job(id="a", gpu_memory_mib=None, shareable=False)],
-    )
-    assert reason(state) == said
-    if used:
-        assert "the only suitable GPU is in use by processes that nobody manages" in detail(state)
 
 
 # ---- budgets ----

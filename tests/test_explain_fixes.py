@@ -4,9 +4,10 @@ import time
 
 import pytest
 from builders import job, node, policy, snapshot
-from telling import A, before_a_gang, busy, fix_of, one_gpu, planning, table
+from telling import A, before_a_gang, busy, fix_of, one_gpu, planning, table, whole_fix
 
 from planner import explain
+from planner.model import Throttle
 from planner.plan import Deferred
 from planner.policy import Quota
 
@@ -48,6 +49,79 @@ def test_a_higher_cap_is_the_smallest_that_works():
 def test_a_known_duration_that_ends_before_a_reservation():
     state = before_a_gang(duration_s=None)
     assert fix_of(state, max_reservations=1, max_tenants=1) == "duration_s: 1000"
+
+
+@pytest.mark.parametrize("quota", [2, 3])
+def test_a_quota_is_the_least_that_starts_the_job_though_others_then_wait(quota):
+    state = snapshot(
+        [node(8, name="n0")],
+        [job(id=i, gpus=n, user="x", shareable=False) for i, n in (("a", 4), ("one", 1))],
+    )
+    found = whole_fix(state, quotas=[Quota(user="x", gpus=quota)])
+    assert (found.change, found.detail) == (
+        "quota of user x: 4",
+        "with a quota of 4 GPUs, but one would then wait",
+    )
+
+
+def test_licences_and_throttles_are_raised_by_the_least_too():
+    licensed = [job(id=i, licences={"l": n}, shareable=False) for i, n in (("a", 3), ("one", 1))]
+    assert fix_of(snapshot([node(2, name="n0")], licensed, licences={"l": 2})) == "licences l: 3"
+    group = Throttle(group="g", max_running=0)
+    throttled = [job(id=i, throttle=group, shareable=False) for i in "ab"]
+    assert fix_of(snapshot([node(2, name="n0")], throttled)) == "throttle of g: 1"
+
+
+@pytest.mark.parametrize(("priority", "least"), [(3, 5), (7, 10)])
+def test_a_priority_is_the_least_of_a_few_that_starts_the_job(priority, least):
+    state = one_gpu(job(id="a", shareable=False), job(id="b", priority=priority, shareable=False))
+    found = whole_fix(state)
+    assert (found.change, found.detail) == (
+        f"priority: {least}",
+        f"with priority {least}, but b would then wait",
+    )
+    # by the priorities as they were: b's waiting instead of a's, an hour and a half each with the makespan
+    assert found.extra_cost_gpu_s > 0
+
+
+UNSAID = {"gpu_utilisation_pct": None}
+
+
+@pytest.mark.parametrize(
+    ("a", "r", "change", "detail"),
+    [
+        (UNSAID, UNSAID, "gpu_utilisation_pct of a and r: 95", "if the GPU utilisation of a and r were declared as at most 95 %"),
+        (UNSAID, {"gpu_utilisation_pct": 40}, "gpu_utilisation_pct: 100", "if its GPU utilisation were declared as at most 100 %"),
+        ({"gpu_utilisation_pct": 95}, UNSAID, "gpu_utilisation_pct of r: 100", "if the GPU utilisation of r were declared as at most 100 %"),
+        (
+            {"gpu_memory_mib": None, **UNSAID},
+            {"gpu_memory_mib": None, **UNSAID},
+            "gpu_memory_mib of a and r: 20230; gpu_utilisation_pct of a and r: 95",
+            "if the GPU memory of a and r were declared as at most 20230 MiB and the GPU utilisation of a and r were "
+            "declared as at most 95 %",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_of_the_job_or_of_those_in_its_way_is_declared(a, r, change, detail):
+    found = whole_fix(one_gpu(job(id="r", running_on=[A], **r), job(id="a", **a)))
+    assert (found.change, found.detail) == (change, detail)
+
+
+def test_a_gang_is_spread_over_the_fewest_nodes_that_do():
+    nodes = [node(2, name=f"n{v}") for v in range(4)] + [node(6, name="full")]
+    busy6 = job(id="r", gpus=6, running_on=[f"full/{i}" for i in range(6)], shareable=False)
+    state = snapshot(nodes, [busy6, job(id="a", gpus=6, shareable=False)])
+    assert fix_of(state) == "max_nodes: 3"
+
+
+@pytest.mark.parametrize(("key", "left"), [("cpus", 5), ("host_memory_mib", 1_024)])
+def test_host_resources_are_lowered_to_what_is_left(key, left):
+    shape = {key: 8 * left}
+    running = job(id="r", running_on=[A], shareable=False, **{key: 7 * left})
+    state = snapshot(
+        [node(2, name="n0", **shape)], [running, job(id="a", shareable=False, **{key: 2 * left})]
+    )
+    assert fix_of(state) == f"{key}: {left}"
 
 
 def test_a_quota_is_raised_by_what_the_job_needs():

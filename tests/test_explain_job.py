@@ -2,10 +2,18 @@
 
 import pytest
 from builders import gpu, job, node, policy, snapshot
-from telling import A, one_gpu, planning, table
+from problems import random_problem
+from telling import A, filled, one_gpu, planning, table
 
 from planner import explain
+from planner.epoch import plan_epoch
+from planner.explain.choosing import spot_for
+from planner.explain.joining import Ledger
+from planner.explain.openings import Survey
+from planner.explain.terms import job_terms
+from planner.generate import generate
 from planner.policy import PredictorSpec
+from solvers.check import objective
 
 
 def explained(state, who="a", predictor=None, **rules):
@@ -70,3 +78,69 @@ def test_sentences_are_plain():
 def test_nothing_is_known_of_a_gpu_without_memory_but_the_job_runs():
     state = snapshot([node([gpu(memory_mib=None)], name="n0")], [job(id="a", gpu_memory_mib=None)])
     assert explained(state).memory == "its GPU memory is not known, so it has its GPUs for itself"
+
+
+# ---- parts that add up ----
+
+PARTS = ("speed", "interference", "locality", "waiting", "moves")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_jobs_parts_sum_to_the_objectives_terms(seed):
+    p = random_problem(seed, 24, 10, nodes_of=3, residents=0.4, oddities=True, cpu_only=True)
+    placed = list(filled(p))
+    for j, home in enumerate(p.home):  # whatever the rules say: moved and stopped jobs are to be counted too
+        if home is not None and j % 3 == 0:
+            placed[j] = None if j % 2 else spot_for(Ledger(Survey(p, tuple(placed))), j)
+    whole, parts = objective(p, tuple(placed)), job_terms(p, tuple(placed))
+    for name in PARTS:
+        assert sum(getattr(t, name) for t in parts) == getattr(whole, name)
+    assert whole.moves and whole.waiting
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_explained_costs_of_all_jobs_sum_to_the_plans_terms(seed):
+    made = generate(14, 8, seed)
+    plan = planning(made.predictor)(made.snapshot, made.policy)
+    said = [explain.explain_job(plan, j.id).costs for j in made.snapshot.jobs]
+    for name in PARTS:
+        total = sum(getattr(c, name) for c in said if c is not None)
+        assert total == pytest.approx(getattr(plan.objective.terms, name), abs=1e-6)
+
+
+# ---- moves ----
+
+
+def moved(state, who, **rules):
+    """Explained in a proven plan: the greedy moves nothing."""
+    rules = policy(max_reservations=0, max_moves=1, solver="cp-sat", **rules)
+    return explain.explain_job(plan_epoch(state, rules, PredictorSpec(), fixes=False), who)
+
+
+def test_a_job_that_moves_says_for_whom_and_what_that_gains_and_costs():
+    running = job(id="r", running_on=["n0/0"], shareable=False, movable=True, checkpoint_s=30, restart_s=10)
+    state = snapshot(
+        [node(2, name="n0"), node(1, name="n1")], [running, job(id="a", gpus=2, shareable=False)]
+    )
+    weights = {"makespan": 0, "fragmentation": 0, "locality": 0}
+    said = moved(state, "r", weights=weights)
+    assert (said.decision, said.gpu_ids) == ("move", ("n1/0",))
+    # a's waiting, 2 x 3600, against the move's 40
+    assert said.move == (
+        "it makes room for a; if it stayed and a waited, the plan would cost 7160 GPU-s more, "
+        "though the move itself costs 40"
+    )
+    assert said.costs is not None and said.costs.moves == 40
+    assert moved(state, "a", weights=weights).move is None
+
+
+def test_a_job_that_is_stopped_says_for_whom():
+    running = job(id="r", running_on=[A], shareable=False, preemptible=True, checkpoint_s=0, restart_s=0)
+    state = one_gpu(running, job(id="a", priority=5, shareable=False))
+    said = moved(state, "r", weights={"makespan": 0, "fragmentation": 0})
+    assert said.decision == "stop"
+    assert said.lines[1] == (
+        "why it stops: it makes room for a; if it stayed and a waited, the plan would cost 14400 GPU-s more, "
+        "though the stop itself costs 0"
+    )
+    assert said.costs is not None and said.costs.waiting == 3600

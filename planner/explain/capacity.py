@@ -168,12 +168,12 @@ def _memory_left(case: Case, job: int, used: np.ndarray) -> str:
 
 def given_away(case: Case, job: int, found: Displaced | None, short: str) -> str:
     """It would fit beside the running jobs, and these starts of the plan, which gain more, are in the way."""
-    need = short or wants(case, job)
+    with_gpus = case.survey.problem.job_gpus.item(job)
+    need = short or (wants(case, job) if with_gpus else host_need(case.job(job)))
     if found is None or not found.jobs:
         return (
             f"{need}; beside the running jobs alone it would fit, but the other starts of this plan gain more"
         )
-    with_gpus = case.survey.problem.job_gpus.item(job)
     where = places(case, found.spot) if with_gpus else case.formulated.node_names[found.spot[0]]
     whom = listed([case.name(j) for j in found.jobs])
     gains = "which gains" if len(found.jobs) == 1 else "which together gain"

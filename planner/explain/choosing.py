@@ -21,7 +21,7 @@ def spot_for(ledger: Ledger, job: int) -> Spot | None:
     if not view.problem.job_gpus.item(job):
         return node_for(view, job)
     mask = open_mask(view, job)
-    nuisance = np.full(len(view.gpus), np.inf)
+    nuisance = np.zeros(len(view.gpus))
     at = np.flatnonzero(mask)
     nuisance[at] = nuisance_gpu_s(ledger, job, at)
     return cheapest_spot(view, job, mask, nuisance)
@@ -30,6 +30,7 @@ def spot_for(ledger: Ledger, job: int) -> Spot | None:
 def cheapest_spot(view: Survey, job: int, mask: np.ndarray, nuisance: np.ndarray) -> Spot | None:
     """GPUs of ``mask`` (over ``view.gpus``) in the job's shape that cost least together; None if there are none."""
     p, shape = view.problem, shape_of(view.problem, job)
+    nuisance = np.where(mask, nuisance, np.inf)
     counts = np.minimum(view.slots.counts(mask, view.gpus), view.hosts(job)[view.slots.node])
     best: tuple[float, Spot] | None = None
     for kind in np.unique(view.slots.kind[counts > 0]).tolist():
@@ -100,10 +101,12 @@ def _best_slot(
     if wanted == 1:
         fits = order[enough[slot_of[order]]]
         return int(slot_of[fits[0]]) if len(fits) else -1
-    cost = np.full(len(counts), np.inf)
-    for slot in np.flatnonzero(enough).tolist():
-        cost[slot] = nuisance[order[slot_of[order] == slot][:wanted]].sum()
-    return int(np.argmin(cost))
+    by_slot = order[np.argsort(slot_of[order], kind="stable")]
+    slots = slot_of[by_slot]
+    rank = np.arange(len(slots)) - np.searchsorted(slots, slots)
+    taken = by_slot[rank < wanted]
+    cost = np.bincount(slot_of[taken], weights=nuisance[taken], minlength=len(counts))
+    return int(np.argmin(np.where(enough, cost, np.inf)))
 
 
 def _even(counts: np.ndarray, n: int, max_nodes: int) -> int:

@@ -38,6 +38,7 @@ class Base:
     def __init__(self, survey: Survey, ledger: Ledger, kept: np.ndarray, wishes: np.ndarray) -> None:
         self.now, self.ledger = survey, ledger
         self.survey = Survey(survey.problem, survey.problem.home, kept, wishes)
+        self._gains_on: dict[int, np.ndarray] = {}
 
     @cached_property
     def _alone(self) -> Ledger:
@@ -61,15 +62,15 @@ class Base:
             mask[list(self.now.placed[j] or ()) if self.now.problem.job_gpus.item(j) else []] = True
         return mask
 
-    @cached_property
-    def _on_gpu(self) -> np.ndarray:
-        """Gains of the starts on each GPU, a gang's spread over its GPUs; (G,)."""
-        total = np.zeros(self.now.problem.gpus)
-        for j, gain in self.gains.items():
-            spot = self.now.placed[j] or ()
-            if self.now.problem.job_gpus.item(j):
-                total[list(spot)] += gain / len(spot)
-        return total
+    def _on_gpu(self, n: int) -> np.ndarray:
+        """Gains of the starts on each GPU to one that wants n GPUs; a gang's is spread over those it might want; (G,)."""
+        if n not in self._gains_on:
+            total = self._gains_on[n] = np.zeros(self.now.problem.gpus)
+            for j, gain in self.gains.items():
+                spot = self.now.placed[j] or ()
+                if self.now.problem.job_gpus.item(j):
+                    total[list(spot)] += gain / min(n, len(spot))
+        return self._gains_on[n]
 
     @cached_property
     def _on_node(self) -> dict[int, list[int]]:
@@ -96,7 +97,10 @@ class Base:
         view = self.survey
         clear = np.zeros(p.gpus, bool)
         clear[self.now.gpus] = self.now.openings(job).clear
-        nuisance = np.where(clear, 0, self._on_gpu)[view.gpus] + self._host_nuisance(job)[view.node]
+        nuisance = (
+            np.where(clear, 0, self._on_gpu(p.job_gpus.item(job)))[view.gpus]
+            + self._host_nuisance(job)[view.node]
+        )
         spot = cheapest_spot(view, job, open_mask(view, job), nuisance)
         if spot is None:
             return None
@@ -108,11 +112,13 @@ class Base:
 
     def _host_nuisance(self, job: int) -> np.ndarray:
         """What the cheapest start on a node gains where its cores or memory are short now; (V,)."""
-        short = self.now.hosts(job) < 1
+        return np.where(self.now.hosts(job) < 1, self._least_on_node, 0)
+
+    @cached_property
+    def _least_on_node(self) -> np.ndarray:
         cost = np.zeros(self.now.problem.nodes)
-        for v in np.flatnonzero(short).tolist():
-            starts = self._on_node.get(v)
-            cost[v] = self.gains[starts[0]] if starts else 0
+        for v, starts in self._on_node.items():
+            cost[v] = self.gains[starts[0]]
         return cost
 
     def _at(
@@ -129,8 +135,8 @@ class Base:
             for j in [j for j in on if j in gone] + [j for j in on if j not in gone]:
                 if j not in gone and cpu >= 0 and memory >= 0 and not p.node_alone.item(job):
                     break
-                held = sum(p.gpu_node.item(g) == v for g in self.now.placed[j] or ())
-                n = p.job_gpus.item(j)
+                n, at = p.job_gpus.item(j), self.now.placed[j] or ()
+                held = sum(p.gpu_node.item(g) == v for g in at) if n else 0
                 cpu += _part(p.cpu_milli.item(j), held, n)
                 memory += _part(p.host_memory_mib.item(j), held, n)
                 gone.add(j)

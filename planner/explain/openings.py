@@ -95,6 +95,10 @@ class Survey:
         """Where jobs like this one could go."""
         return self._numbered_openings(job)[1]
 
+    def openings_number(self, job: int) -> int:
+        """The same for jobs that share their openings."""
+        return self._numbered_openings(job)[0]
+
     def _numbered_openings(self, job: int) -> tuple[int, Openings]:
         p = self.problem
         found = self._number_of.get(job)

@@ -76,6 +76,7 @@ class Case:
     offers: dict[tuple[object, ...], tuple[int, int]] = field(default_factory=dict)
     takers: dict[tuple[int, ...], Displaced | None] = field(default_factory=dict)
     unsaid: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    nearest: dict[int, int] = field(default_factory=dict)  # by the number of the openings
 
     @classmethod
     def of(cls, formulated: Formulated, placed: Placed) -> Case:
@@ -94,6 +95,12 @@ class Case:
     @cached_property
     def _model(self) -> InterferenceModel:
         return build(self.formulated.forecast.predictor.interference)
+
+    @cached_property
+    def lacking(self) -> np.ndarray:
+        """How many tenants of each GPU that could take a job lack a figure; over ``survey.could``."""
+        tenants = self.survey.room.tenants
+        return np.array([sum(map(bool, map(self.missing, tenants[g]))) for g in self.survey.could.tolist()])
 
     def job(self, job: int) -> Job:
         """A job of the Problem as the snapshot has it."""

@@ -56,13 +56,16 @@ def sentence(case: Case, job: int) -> str:
 
 
 def _nearest(case: Case, job: int) -> tuple[int, tuple[int, ...]]:
-    """The GPU in use that lacks the fewest facts, as a position of ``could``, and its tenants."""
+    """The GPU in use that lacks the fewest facts, as a position of ``could``, and its tenants; the same for alike jobs."""
     view = case.survey
-    at = np.flatnonzero(view.if_known(job)).tolist()
-    tenants = {i: view.room.tenants[int(view.could[i])] for i in at}
-    shared = [i for i in at if tenants[i] and (case.missing(job) or any(map(case.missing, tenants[i])))] or at
-    best = min(shared, key=lambda i: (sum(bool(case.missing(j)) for j in tenants[i]), i))
-    return best, tenants[best]
+    number = view.openings_number(job)
+    if number not in case.nearest:
+        used = view.room.count[view.could] > 0
+        wanted = view.if_known(job) & used & ((case.lacking > 0) | bool(case.missing(job)))
+        at = np.flatnonzero(wanted if wanted.any() else view.if_known(job))
+        case.nearest[number] = int(at[np.argmin(case.lacking[at])])
+    best = case.nearest[number]
+    return best, view.room.tenants[int(view.could[best])]
 
 
 def _what(case: Case, jobs: list[int]) -> str:
@@ -95,11 +98,11 @@ def refusers(case: Case, job: int) -> str:
     view = case.survey
     p, room = view.problem, view.room
     suits = (p.speed_milli[job] > 0)[p.gpu_kind] & p.node_sets[p.node_set.item(job)][p.gpu_node]
-    kept = np.flatnonzero(suits & room.open & room.firm)
+    kept = np.flatnonzero(suits & ~p.gpu_closed & room.firm & (room.count < p.gpu_max_tenants))
     for g in kept[:1].tolist():
         tenant = next(j for j in room.tenants[g] if wish(case.job(j)))
         more = len(kept) - 1
-        others = f", and so with {more} more {'GPU' if more == 1 else 'GPUs'}" if more else ""
+        others = f"; the same holds for {more} more {'GPU' if more == 1 else 'GPUs'}" if more else ""
         said = wish(case.job(tenant))
         return f"{case.name(tenant)} does not share {case.formulated.gpu_ids[g]} ({said}){others}"
     return ""
