@@ -237,3 +237,23 @@ def test_without_the_starts_named_the_job_fits_at_the_place_named(seed):
             for g in range(p.gpus):
                 assert len(violations(p, (*p.base[:j], (g,), *p.base[j + 1 :]))) > alone
     assert found
+
+
+def test_a_gpu_whose_memory_strangers_use_is_not_one_that_never_fits():
+    """The card is large enough; what nobody manages may be gone another day."""
+    state = snapshot(
+        [node([gpu(unmanaged_memory_mib=3000)], name="n0")], [job(id="a", gpu_memory_mib=40_000)]
+    )
+    assert (reason(state), detail(state)) == (
+        "waiting_capacity",
+        "needs 1 GPU; the only suitable GPU is in use by processes that nobody manages",
+    )
+
+
+def test_a_host_that_its_own_jobs_overcommit_is_in_use_and_no_made_up_number_is_shown():
+    running = job(id="r", cpus=22, running_on="n0/0")
+    state = snapshot([node(3, name="n0", cpus=8)], [running, job(id="a")])
+    assert (reason(state), detail(state)) == (
+        "waiting_capacity",
+        "3 GPUs would do, but what runs on that node already has more cores or memory than there are, so nothing is added",
+    )

@@ -36,6 +36,11 @@ def hosts_in_all(case: Case, job: int) -> str:
     need = case.job(job)
     counts, nodes = _hosts_with_gpus(case, job)
     p, room = case.survey.problem, case.survey.room
+    over = (room.node_cpu_free[nodes] < 0) | (room.node_memory_free[nodes] < 0)
+    if over.all():
+        hosts = "on that node" if len(nodes) == 1 else "on each of their nodes"
+        return f"{_would_do(counts)}, but what runs {hosts} already has more cores or memory than there are, so nothing is added"
+    nodes = nodes[~over]
     have = (
         (int(np.maximum(0, room.node_cpu_free[nodes]).sum()), p.cpu_milli.item(job)),
         (int(np.maximum(0, room.node_memory_free[nodes]).sum()), p.host_memory_mib.item(job)),
@@ -61,8 +66,9 @@ def scattered_hosts(case: Case, job: int) -> str:
     text = f"{_would_do(counts)}, but {host_need(case.job(job))}"
     if best:
         return f"{text}; of these nodes the best has {' and '.join(best)}"
-    most = [int(np.argmax(cpu)), int(np.argmax(memory))]
-    offers = [f"{cpu[v] / MILLI:g} CPUs and {memory[v]} MiB free" for v in most]
+    offers = [
+        host_offer(cpu[v : v + 1], memory[v : v + 1], case.job(job)) for v in (cpu.argmax(), memory.argmax())
+    ]
     return f"{text}; the node with most CPUs has {offers[0]}, the one with most memory {offers[1]}"
 
 
@@ -136,7 +142,9 @@ def in_use(case: Case, job: int) -> str:
     own = p.gpu_closed.astype(bool) | p.node_closed.astype(bool)[p.gpu_node]
     used, empty = suits & ~own & (room.count > 0), suits & ~own & (room.count == 0)
     starts = case.base.starts
-    strange = empty & (p.gpu_shared_outside != 0) if p.alone.item(job) else np.zeros(p.gpus, bool)
+    strange = empty & (p.gpu_shared_outside != 0)
+    if not p.alone.item(job):  # beside strangers it may run, where they leave it the memory
+        strange &= p.memory_mib[job][p.gpu_kind] > room.free_mib
     said: tuple[tuple[np.ndarray, str, str], ...] = (
         (used & ~starts, "in use by running jobs", "in use by running jobs"),
         (used & starts, "given to another job in this plan", "given to other jobs in this plan"),

@@ -26,11 +26,9 @@ def empty_fit(view: Survey, job: int) -> tuple[int, int]:
     if n == 0:
         fits = bool((allowed & (hosts >= 1)).any())
         return int(fits), int(fits)
+    # A speed says that the kind's whole memory would do; what strangers use of a GPU now may be free another day.
     suitable = (
-        (p.speed_milli[job][p.gpu_kind] > 0)
-        & allowed[p.gpu_node]
-        & (p.memory_mib[job][p.gpu_kind] <= p.gpu_memory_mib)
-        & (p.share[job][p.gpu_kind] <= p.gpu_share)
+        (p.speed_milli[job][p.gpu_kind] > 0) & allowed[p.gpu_node] & (p.share[job][p.gpu_kind] <= p.gpu_share)
     )
     counts = np.minimum(view.slots.counts(suitable, np.arange(p.gpus)), hosts[view.slots.node])
     shape = shape_of(p, job)
