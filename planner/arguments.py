@@ -34,7 +34,13 @@ def source(path: str) -> tuple[Path, str | None]:
 
     if path != STDIN:
         return Path(path), None
-    return Path(STDIN_NAME), decoded(sys.stdin.buffer.read(MAX_BYTES + 1), STDIN_NAME)
+    if sys.stdin is None:
+        raise InputError(STDIN_NAME, "it is closed", "a file or a pipe")
+    try:
+        data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(STDIN_NAME, (error.strerror or str(error)).lower(), "a file or a pipe") from None
+    return Path(STDIN_NAME), decoded(data, STDIN_NAME)
 
 
 def read_once(*paths: str | None) -> None:
@@ -127,7 +133,27 @@ def check_plan(path: str, made: Plan) -> None:
 
 
 def read_either(path: str) -> Plan | Snapshot:
-    """A plan or a snapshot file; its ``schema`` tells which."""
+    """A plan or a snapshot file; its ``schema`` tells which. PlanRejected if somebody has changed a plan."""
+    value = _read_either(path)
+    if not isinstance(value, Snapshot):
+        check_id(path, value)
+    return value
+
+
+def check_id(path: str, made: Plan) -> None:
+    """PlanRejected if the plan's id is not that of its contents; without inputs, which it is made of too, nobody can tell."""
+    from planner.formulate.interpret import plan_id
+
+    if made.inputs is None:
+        return
+    decided = (made.assignments, made.deferred, made.preempted, made.reservations)
+    if made.id != plan_id(made.inputs, *decided):
+        name = STDIN_NAME if path == STDIN else path
+        found = f"its contents do not match its id {shown(made.id)}"
+        raise PlanRejected(f"{name}: {found}; a plan is not edited: change the scenario and plan again")
+
+
+def _read_either(path: str) -> Plan | Snapshot:
     from planner.plan import Plan
     from planner.scenario import load_noun, load_snapshot
     from planner.scenario.text import read_plain

@@ -5,9 +5,9 @@ A plan file carries its inputs, so that ``explain``, ``apply``, ``undo`` and rep
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from planner.model import Name, Noun, Snapshot
 from planner.policy import Policy, PredictorSpec
@@ -62,7 +62,7 @@ class Assignment(Noun):
     gpu_ids: tuple[Name, ...]
     nodes: tuple[Name, ...]
     state: Literal["start", "stay", "move"] = "start"
-    start_s: float | None = 0
+    start_s: float | None = Field(0, description="negative only of a job that stays")
     slowdown: float | None = Field(None, description="predicted, beside its neighbours; None: unknown")
     slowdown_p90: float | None = None
     finish_s: float | None = Field(None, description="None: its duration is unknown")
@@ -70,14 +70,22 @@ class Assignment(Noun):
         None, description="by the upper values of its duration and its slowdown"
     )
     moved_from: tuple[Name, ...] | None = None
-    wave: int = Field(0, description="0 at once; wave i after the moves of wave i-1 have left")
-    leaves_wave: int | None = Field(None, description="wave in which a moved job leaves its old place")
+    wave: int = Field(0, ge=0, description="0 at once; wave i after the moves of wave i-1 have left")
+    leaves_wave: int | None = Field(None, ge=0, description="wave in which a moved job leaves its old place")
     neighbours: tuple[Name, ...] = ()
     gpu_memory_mib: int | None = None
     memory_source: Source | None = None
     fenced: bool | None = Field(
         None, description="None: not sharing; false: nothing holds tenants to their memory"
     )
+
+    @model_validator(mode="after")
+    def _starts_now_or_later(self) -> Self:
+        if self.state != "stay" and self.start_s is not None and self.start_s < 0:
+            raise ValueError(
+                f"job {self.job_id!r} would {self.state} in the past (start_s: {self.start_s:g})"
+            )
+        return self
 
 
 class Fix(Noun):

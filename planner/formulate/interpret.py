@@ -98,16 +98,19 @@ def plan_id(
     preempted: tuple[str, ...],
     reservations: tuple[Reservation, ...],
 ) -> str:
-    """Hash of inputs and decisions; times of day and wall seconds are not part of either."""
-    decisions = [
-        [(a.job_id, a.gpu_ids, a.nodes, a.wave) for a in assignments],
-        [(d.job_id, d.reason) for d in deferred],
-        preempted,
-        [(r.job_id, r.gpu_ids, r.from_s) for r in reservations],
+    """Hash of the inputs, and of all that is decided or foretold of each job.
+
+    Left out is what two runs that decide alike may differ in: times of day, wall seconds, and the fixes, of which as
+    many are found as there is time for.
+    """
+    jobs = [
+        [list(dict(a).values()) for a in assignments],
+        [list(dict(d, fix=None).values()) for d in deferred],
     ]
-    digest = hashlib.sha256(inputs.model_dump_json().encode())
-    digest.update(json.dumps(decisions, separators=(",", ":")).encode())
-    return digest.hexdigest()[:16]
+    kept = [(r.job_id, r.gpu_ids, r.from_s) for r in reservations]
+    whole = [json.loads(inputs.model_dump_json()), *jobs, preempted, kept]
+    text = json.dumps(whole, separators=(",", ":"), sort_keys=True)  # mappings have no order
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
