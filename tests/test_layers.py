@@ -42,7 +42,8 @@ ARROWS = {
     "planner.formulate": ["planner.edit", "planner.predict", "solvers"],
     "planner.predict": ["planner.plan"],
     "planner.validate": ["planner.predict"],  # solver-free: the second opinion on every plan
-    "planner.backends": ["planner.formulate"],  # the protocol and its helpers; each backend has a row above
+    # The protocol and its helpers; each backend has a row above.
+    "planner.backends": ["planner.formulate", "planner.tables", "planner.validate"],
     "planner.edit": ["planner.plan"],
     "planner.plan": ["planner.policy"],
     "planner.policy": ["planner.model"],

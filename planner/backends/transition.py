@@ -1,7 +1,8 @@
 """The next state of a cluster under a plan, worked out as a value.
 
 Each action is judged against the state as it is at its turn: the job must still be there and ask for what it asked for, and its GPUs
-must be healthy and hold nobody but the neighbours that the plan knows of. What fails that is *stale* and left out,
+must be healthy and hold nobody but the neighbours that the plan knows of. All of them together must then keep the rules that
+the plan kept, in this state (``recheck``). What fails that is *stale* and left out,
 together with all that counted on it. What is in place already is done, so that applying twice changes nothing.
 """
 
@@ -9,9 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from planner.backends.recheck import objections, others
 from planner.edit import changed
 from planner.model import Carryover, Gpu, Job, Reserved, Snapshot, Until
-from planner.plan import Action, Assignment, Plan
+from planner.plan import Action, Assignment, Plan, Reservation
+from planner.quantities import SECONDS_LIMIT
 
 #: Facts about a job that change while it waits or runs, without changing what it asks for.
 MAY_CHANGE = {"running_on", "started_s", "progress", "priority", "submitted_s"}
@@ -23,7 +26,13 @@ class _State:
 
     snapshot: Snapshot
     jobs: dict[str, Job]
+    refused: dict[str, str]
     tenants: dict[str, set[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for job in self.jobs.values():
+            for place in job.running_on:
+                self.tenants.setdefault(place, set()).add(job.id)
 
     def put(self, job: Job, **update: object) -> None:
         """Replace a job, keeping the tenants true; the new value is validated."""
@@ -37,18 +46,32 @@ class _State:
 
 def transition(state: Snapshot, plan: Plan) -> tuple[Snapshot, tuple[Action, ...]]:
     """The state after the plan, and what was done or left out, in the order of waves."""
-    s = _State(state, dict(state.job_by_id))
-    for job in state.jobs:
-        for place in job.running_on:
-            s.tenants.setdefault(place, set()).add(job.id)
+    refused: dict[str, str] = {}
+    while True:  # each round refuses one more, or is the last
+        s = _State(state, dict(state.job_by_id), refused)
+        actions = _carried_out(s, plan)
+        changing = [a for a in actions if a.outcome == "done" and not a.detail]
+        begun = [a.job_id for a in changing if a.verb in ("start", "move")]
+        stay = [j.id for j in s.jobs.values() if j.running and j.id not in set(begun)]
+        running = {job_id: s.jobs[job_id].running_on for job_id in [*stay, *begun]}
+        stopped = [a.job_id for a in changing if a.verb == "preempt"]
+        more = objections(state, plan, running, stopped) if begun or stopped else {}
+        if not more:
+            break
+        refused |= more
+    actions += [_reserve(s, r) for r in plan.reservations]
+    jobs = tuple(s.jobs[j.id] for j in state.jobs)
+    return changed(state, jobs=jobs, carryover=_carried(state, plan, actions)), tuple(actions)
+
+
+def _carried_out(s: _State, plan: Plan) -> list[Action]:
+    """All actions on jobs, wave by wave, but for those that were refused."""
     expected = _expected(plan)
     actions = [_preempt(s, plan, job_id) for job_id in plan.preempted]
     for a in sorted(plan.assignments, key=lambda a: a.wave):  # stable: the plan's order within a wave
         if a.state != "stay":
             actions.append(_place(s, plan, a, expected))
-    actions += [_reserve(s, r.job_id, r.gpu_ids) for r in plan.reservations]
-    jobs = tuple(s.jobs[j.id] for j in state.jobs)
-    return changed(state, jobs=jobs, carryover=_carried(state, plan, actions)), tuple(actions)
+    return actions
 
 
 def _expected(plan: Plan) -> dict[str, set[str]]:
@@ -66,6 +89,8 @@ def _preempt(s: _State, plan: Plan, job_id: str) -> Action:
         return Action(job_id=job_id, verb="preempt", outcome="stale", detail="the job is gone")
     if not job.running:
         return Action(job_id=job_id, verb="preempt", detail="it runs no more")
+    if job_id in s.refused:
+        return Action(job_id=job_id, verb="preempt", outcome="stale", detail=s.refused[job_id])
     was = job.running_on
     s.put(job, running_on=(), started_s=None, progress=_progress(plan, job))
     return Action(job_id=job_id, verb="preempt", gpu_ids=was)
@@ -88,12 +113,17 @@ def _place(s: _State, plan: Plan, a: Assignment, expected: dict[str, set[str]]) 
     if job is not None and set(job.running_on) == set(spot):
         return Action(**said, detail="it runs there already")
     why = _stale_job(plan, job, a) or _stale_places(s, plan, a.job_id, spot, expected)
-    why = why or (_host_short(s, job, spot) if job else None)
+    why = why or (_host_short(s, job, spot) if job else None) or s.refused.get(a.job_id)
     if job is None or why:
         return Action(**said, outcome="stale", detail=why or "")
-    started = job.started_s if job.running else s.snapshot.now_s + (a.start_s or 0)
+    started = job.started_s if job.running else _moment(s.snapshot, a.start_s or 0)
     s.put(job, running_on=spot, started_s=started)
     return Action(**said)
+
+
+def _moment(state: Snapshot, after_s: float) -> float:
+    """So many seconds from now, or as near as the clock can say."""
+    return max(-SECONDS_LIMIT, min(state.now_s + after_s, SECONDS_LIMIT))
 
 
 def _stale_job(plan: Plan, job: Job | None, a: Assignment) -> str | None:
@@ -158,7 +188,7 @@ def _host_short(s: _State, job: Job, spot: tuple[str, ...]) -> str | None:
         here = {g.id for g in node.gpus} | {node.name}
         others = {j for place in here for j in s.tenants.get(place, ())} - {job.id}
         asks = [_part(s.jobs[j], s.jobs[j].running_on, here) for j in others] + [_part(job, spot, here)]
-        if node.cpus is not None and sum(c for c, _ in asks) > 1000 * node.cpus:
+        if node.cpus is not None and sum(c for c, _ in asks) > 1000 * node.cpus + 1e-6:
             return f"node {node.name} has too few cores free now"
         if node.host_memory_mib is not None and sum(m for _, m in asks) > node.host_memory_mib:
             return f"node {node.name} has too little memory free now"
@@ -175,24 +205,29 @@ def _mib(amount: int | None) -> str:
     return "an unknown amount" if amount is None else f"{amount} MiB"
 
 
-def _reserve(s: _State, job_id: str, gpu_ids: tuple[str, ...]) -> Action:
-    if job_id not in s.jobs:
-        return Action(
-            job_id=job_id, verb="reserve", gpu_ids=gpu_ids, outcome="stale", detail="the job is gone"
-        )
-    return Action(job_id=job_id, verb="reserve", gpu_ids=gpu_ids)
+def _reserve(s: _State, r: Reservation) -> Action:
+    said = {"job_id": r.job_id, "verb": "reserve", "gpu_ids": r.gpu_ids}
+    job = s.jobs.get(r.job_id)
+    gone = [g for g in r.gpu_ids if g not in s.snapshot.cluster.gpu_by_id]
+    if job is None or gone:
+        return Action(**said, outcome="stale", detail=f"{gone[0]} is gone" if job else "the job is gone")
+    return Action(**said, detail="it runs by now" if job.running else "")
 
 
 def _carried(state: Snapshot, plan: Plan, actions: list[Action]) -> Carryover:
     """What the next epoch must know: this plan, its reservations, and which jobs have just moved."""
-    now, done = state.now_s, {(a.job_id, a.verb) for a in actions if a.outcome == "done"}
+    now, done = state.now_s, {(a.job_id, a.verb) for a in actions if a.outcome == "done" and not a.detail}
     kept = tuple(
-        Reserved(job_id=r.job_id, gpu_ids=r.gpu_ids, from_s=now + r.from_s)
+        Reserved(job_id=r.job_id, gpu_ids=r.gpu_ids, from_s=_moment(state, r.from_s))
         for r in plan.reservations
         if (r.job_id, "reserve") in done
     )
     rest_s = plan.inputs.policy.cooldown_s if plan.inputs else 0
     moved = [job for job, verb in sorted(done) if verb in ("move", "preempt")]
-    cooling = tuple(Until(name=job, until_s=now + rest_s, why=f"moved by plan {plan.id}") for job in moved)
+    cooling = tuple(
+        Until(name=job, until_s=_moment(state, rest_s), why=f"moved by plan {plan.id}") for job in moved
+    )
     still = tuple(c for c in state.carryover.cooldowns if c.until_s > now and c.name not in moved)
-    return changed(state.carryover, reservations=kept, cooldowns=still + cooling, last_plan=plan.id)
+    return changed(
+        state.carryover, reservations=kept + others(state, plan), cooldowns=still + cooling, last_plan=plan.id
+    )
