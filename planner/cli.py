@@ -36,6 +36,7 @@ from planner.errors import InputError, PlannerError, WriteFailed
 from planner.model import Snapshot
 from planner.policy import SOLVERS
 from planner.quantities import shown
+from planner.report import streams
 from planner.report.as_json import json_text
 from planner.report.terminal import show, solving
 from planner.report.units import plain
@@ -115,12 +116,13 @@ def plan(
         made = plan_epoch(snapshot, policy, spec, on_progress=on_progress, stop=stop.is_set)
     if out:
         emit(json_text(made), out)
+    kept = out is not None and out != STDOUT
     if json:
-        put(json_text(made, without={"inputs"}))
+        put(json_text(made, without={"inputs"}), kept=kept)
     elif out != STDOUT:
         from planner.report.plans import plan_page
 
-        show_page(plan_page(made))
+        show_page(plan_page(made), kept=kept)
         if out:
             say(f"plan written to {out}")
 
@@ -189,12 +191,12 @@ def apply(
     made, inputs = read_whole_plan(plan_file)
     check_plan(plan_file, made)
     state = Path(to) if to else Path(plan_file).with_suffix(".state.json")
-    check_out(str(state))
+    check_out(str(state), "--to")
     receipt = FileBackend(state, out=state, start=inputs.snapshot).apply(made, dry_run=dry_run)
     if json:
-        put(json_text(receipt))
+        put(json_text(receipt), kept=not dry_run)
     else:
-        show_page(receipt_page(receipt))
+        show_page(receipt_page(receipt), kept=not dry_run)
     if why := left_out(receipt):
         say(f"warning: {why}")
 
@@ -307,28 +309,17 @@ def emit(text: str, out: str | None) -> None:
         put(text)
 
 
-def put(text: str) -> None:
+def put(text: str, *, kept: bool = False) -> None:
     """Print a result on standard output. Raises WriteFailed."""
-    with written():
+    with streams.written(kept):
         print(text.removesuffix("\n"), flush=True)
 
 
-def show_page(page: Page) -> None:
+def show_page(page: Page, *, kept: bool = False) -> None:
     """Print a page on standard output. Raises WriteFailed."""
-    with written():
+    with streams.written(kept):
         show(page, sys.stdout)
         sys.stdout.flush()
-
-
-@contextmanager
-def written() -> Iterator[None]:
-    """Tell a standard output that takes no more from a defect, and from a reader who has seen enough."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise WriteFailed(f"standard output: {error.strerror or error}") from error
 
 
 def say(message: str) -> None:
@@ -350,21 +341,22 @@ def stop_on_sigterm() -> Iterator[threading.Event]:
 
 def run(args: list[str]) -> int:
     """Run one command; every way it can end becomes an exit code."""
+    streams.settle()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a name in an old code page is shown as an escape
             stream.reconfigure(errors="backslashreplace")
     try:
         code = app(args=args, prog_name="planner", standalone_mode=False)
-        with written():
+        with streams.written():
             sys.stdout.flush()
     except (BrokenPipeError, SystemExit):
         # The reader has seen enough. Typer may have made an exit of its own of it.
-        drop_output()
+        streams.drop_output()
         return 0
     except PlannerError as error:
         say(str(error))
         if isinstance(error, WriteFailed):
-            drop_output()
+            streams.drop_output()
         return error.exit_code
     except typer.TyperException as error:
         say(f"{error.format_message()} (planner --help tells more)")
@@ -376,7 +368,7 @@ def run(args: list[str]) -> int:
             raise
         place = f"{error.filename}: " if error.filename else ""
         say(f"{place}{error.strerror or error}")
-        drop_output()
+        streams.drop_output()
         return WriteFailed.exit_code
     except Exception as error:
         if os.environ.get("PLANNER_DEBUG"):
@@ -388,12 +380,7 @@ def run(args: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def drop_output() -> None:
-    """Let what is left in standard output's buffer go nowhere, so that the interpreter's end does not fail on it."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def main() -> None:
     """The console's entry point."""
+    streams.hold_numbers()
     sys.exit(run(sys.argv[1:]))

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import csv
 import difflib
+import os
+import select
+import stat
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from planner.errors import InputError
 from planner.quantities import counted, shown
 
 MAX_BYTES = 512 * 2**20
+#: How long a pipe may be without anybody who writes to it.
+PATIENCE_S = 5
 
 Row = dict[str, str]
 
@@ -23,14 +29,33 @@ def read_text(path: Path) -> str:
     """A text file as UTF-8, with or without a byte order mark."""
     accepted = "a file that can be read"
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        with open(path, "rb", opener=_without_waiting) as file:
+            data = _once_written(file.fileno(), str(path)) + file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise InputError(str(path), "no such file") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(printable(path), reason[:1].lower() + reason[1:], accepted) from None
     return decoded(data, str(path))
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _once_written(number: int, where: str) -> bytes:
+    """Wait until somebody writes to a pipe or has ended, but not for ever for somebody to come; what was read in passing."""
+    data = b""
+    if stat.S_ISFIFO(os.fstat(number).st_mode):
+        poll = select.poll()
+        poll.register(number, select.POLLIN)
+        if not poll.poll(1000 * PATIENCE_S):
+            with suppress(BlockingIOError):  # there is a writer, who takes longer
+                data = os.read(number, 1)
+                if not data:
+                    raise InputError(where, f"nobody wrote to this pipe for {PATIENCE_S} s", "a file")
+    os.set_blocking(number, True)
+    return data
 
 
 def decoded(data: bytes, where: str) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 from planner import cli, epoch, errors
 from planner.cli import run
+from planner.formulate.interpret import plan_id
 from planner.model import Snapshot
 from planner.plan import Plan
 
@@ -77,6 +78,9 @@ WRONG_OPTIONS = [
     (["apply", "-"], "apply -: no state is named; accepted: --to STATE.json"),
     (["plan", "s.yaml", "--out", "no/where.json"], "--out no/where.json: there is no directory 'no'; accepted: a file in a directory that exists"),
     (["plan", "s.yaml", "--out", "."], "--out .: is a directory; accepted: a file in a directory that exists"),
+    (["plan", "s.yaml", "--out", "ring"], "--out ring: too many levels of symbolic links; accepted: a file in a directory that exists"),
+    (["plan", "s.yaml", "--out", "x" * 300], f"--out {'x' * 300}: file name too long; accepted: a file in a directory that exists"),
+    (["plan", "pipe"], "pipe: nobody wrote to this pipe for 0.1 s; accepted: a file"),
     (["plan", "s.yaml", "--fast"], "No such option: --fast (planner --help tells more)"),
     (["plan", "s.yaml", "more"], "Got unexpected extra argument(s) (more) (planner --help tells more)"),
     (["fly"], "No such command 'fly'. (planner --help tells more)"),
@@ -93,8 +97,11 @@ WRONG_OPTIONS = [
 @pytest.mark.parametrize(
     ("args", "message"), WRONG_OPTIONS, ids=lambda x: " ".join(x) if isinstance(x, list) else ""
 )
-def test_a_wrong_command_is_one_line_and_exit_2(ran, scenario, args, message):
+def test_a_wrong_command_is_one_line_and_exit_2(ran, scenario, args, message, monkeypatch):
     scenario()
+    os.symlink("ring", "ring")
+    os.mkfifo("pipe")
+    monkeypatch.setattr("planner.tables.PATIENCE_S", 0.1)
     assert ran(*args) == (2, "", f"planner: {message}\n")
 
 
@@ -451,10 +458,17 @@ def test_stale_actions_are_left_out_with_a_warning(ran, scenario, plan_file):
     )
 
 
+def with_its_id(raw):
+    """An edited plan as somebody would write it who works out the id anew."""
+    made = Plan.model_validate(raw)
+    whole = (made.inputs, made.assignments, made.deferred, made.preempted, made.reservations)
+    return {**raw, "id": plan_id(*whole)}
+
+
 def test_a_plan_that_breaks_a_rule_is_rejected(ran, plan_file):
     plan = json.loads(Path(plan_file).read_text())
     plan["inputs"]["snapshot"]["cluster"]["nodes"][0]["gpus"][0]["memory_mib"] = 100
-    Path("bad.json").write_text(json.dumps(plan))
+    Path("bad.json").write_text(json.dumps(with_its_id(plan)))
     code, out, err = ran("apply", "bad.json")
     assert (code, out, err.count("\n")) == (4, "", 1)
     assert err.startswith("planner: bad.json: the plan fails")

@@ -100,3 +100,69 @@ def test_a_reader_that_stops_reading_is_no_error():
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         child.stdout.close()
         assert (child.wait(timeout=30), child.stderr.read()) == (0, b"")
+
+
+def closing(*numbers):
+    """What a process does first, so that it has none of these streams."""
+    return lambda: [os.close(number) for number in numbers]
+
+
+def ran_without(numbers, *args):
+    """Exit code, standard output and standard error of a command that lacks some streams."""
+    done = subprocess.run(
+        [*PLANNER, *args], capture_output=True, text=True, check=False, preexec_fn=closing(*numbers)
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+GREEDY = ["plan", str(QUICKSTART), "--time-limit", "0"]
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]], ids=["page", "json"])
+def test_a_closed_standard_output_is_one_line_unless_the_plan_is_in_a_file(tmp_path, more):
+    closed = (1, "", "planner: standard output: it is closed\n")
+    assert ran_without([1], *GREEDY, *more) == closed
+    path = tmp_path / "p.json"
+    assert ran_without([1, 2], *GREEDY, *more, "--out", str(path))[0] == 0
+    assert json.loads(path.read_text())["schema"] == "planner.plan/1"
+
+
+def test_an_engine_has_its_pipe_where_streams_are_closed(tmp_path):
+    """A child silences standard output; without one, the number was that of its pipe to the parent."""
+    path = tmp_path / "p.json"
+    limited = [*GREEDY[:-1], "3", "--solver", "cp-sat", "--out", str(path)]
+    assert ran_without([0, 1, 2], *limited)[0] == 0
+    assert json.loads(path.read_text())["solve"]["status"] == "optimal"
+
+
+def test_messages_never_go_to_standard_output():
+    code, out, _ = ran_without([2], *GREEDY, "--json")
+    assert (code, json.loads(out)["schema"]) == (0, "planner.plan/1")
+    assert ran_without([2], "plan", "none.yaml") == (2, "", "")
+    assert ran_without([2], "fly") == (2, "", "")
+
+
+def test_help_without_standard_output_is_one_line():
+    assert ran_without([1], "--help") == (1, "", "planner: standard output: it is closed\n")
+
+
+def test_a_closed_standard_input_is_one_line():
+    line = "planner: standard input: it is closed; accepted: a file or a pipe\n"
+    assert ran_without([0], "plan", "-") == (2, "", line)
+
+
+def test_a_scenario_comes_through_a_pipe_however_late_its_writer_is(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(
+        [*PLANNER, "plan", str(pipe), "--time-limit", "0"], stdout=subprocess.PIPE, text=True
+    ) as child:
+        time.sleep(0.5)
+        pipe.write_text(QUICKSTART.read_text())
+        assert "7 start, 2 wait" in child.communicate(timeout=30)[0]
+
+
+def test_engines_leave_no_file_open_behind():
+    command = [sys.executable, "-W", "always", *PLANNER[1:], "plan", str(QUICKSTART), "--time-limit", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "ResourceWarning" not in done.stderr

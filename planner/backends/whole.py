@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from pathlib import Path
 
 from planner.errors import InputError, WriteFailed
+from planner.tables import printable
 
 #: As a file's name: standard output (and standard input, for what is read).
 STDOUT = "-"
@@ -21,7 +23,7 @@ def write_whole(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
         return
     path = path.resolve()
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".tmp")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".planner-", suffix=".tmp")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)
@@ -43,14 +45,23 @@ def _mode(path: Path) -> int:
     return 0o666 & ~mask
 
 
-def check_out(out: str | None) -> None:
+def check_out(out: str | None, option: str = "--out") -> None:
     """Find out before a long solve that its result could not be written. Raises InputError."""
     if out is None or out == STDOUT:
         return
-    path = Path(out)
-    if path.is_dir() or not path.parent.is_dir():
-        found = "is a directory" if path.is_dir() else f"there is no directory {str(path.parent)!r}"
-        raise InputError(f"--out {out}", found, "a file in a directory that exists")
+    path, accepted = Path(out), "a file in a directory that exists"
+    where = f"{option} {printable(path)}"
+    try:
+        is_directory = stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        is_directory = False
+    except (OSError, ValueError) as error:  # a link in a ring, a name too long or with a NUL
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(where, reason[:1].lower() + reason[1:], accepted) from None
+    if is_directory:
+        raise InputError(where, "is a directory", accepted)
+    if not path.parent.is_dir():
+        raise InputError(where, f"there is no directory {str(path.parent)!r}", accepted)
 
 
 def write_out(out: str, text: str) -> None:
