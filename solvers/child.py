@@ -224,7 +224,10 @@ def _be_child(
     try:
         try:
             _settle(lifeline, others)
-            work(_sender(pipe))
+            send = _sender(
+                pipe
+            )  # the process's end closes it, not the end of the work: threads may still report
+            work(send)
             code = 0
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # no more exceptions from its handler
