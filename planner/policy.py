@@ -99,7 +99,9 @@ class Policy(Noun):
     )
     quotas: tuple[Quota, ...] = Field((), description="limits on owners")
     solver: SolverName = Field("auto", description="which engine; auto: all that are worth it")
-    time_limit_s: Seconds = Field(10, description="for the whole solve; 0: the greedy's plan")
+    time_limit_s: Seconds = Field(
+        10, description="for the whole solve; the first pass of the greedy always ends; 0: its plan"
+    )
     deterministic: Flag = Field(False, description="the same answer in every run")
     seed: Count = Field(0, description="of whatever is random")
     weights: Weights = Weights()
