@@ -7,6 +7,8 @@ import pytest
 
 from planner.edit import with_policy
 from planner.epoch import plan_epoch
+from planner.formulate.interpret import plan_id
+from planner.plan import Plan
 from planner.scenario import load
 from planner.validate import problems_of
 
@@ -57,6 +59,9 @@ def test_every_scenario_is_planned_and_its_plan_is_valid(path, planned):
     plan = planned(path.stem)
     inputs = plan.inputs
     assert not problems_of(plan, inputs.snapshot, inputs.forecast, inputs.policy)
+    again = Plan.model_validate_json(plan.model_dump_json())
+    decisions = (again.assignments, again.deferred, again.preempted, again.reservations)
+    assert plan_id(again.inputs, *decisions) == plan.id  # or apply would refuse the file
     decided = {*on(plan), *waits(plan), *plan.preempted}
     assert decided == {j.id for j in scenario.snapshot.jobs}
 

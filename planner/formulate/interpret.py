@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -104,13 +104,18 @@ def plan_id(
     many are found as there is time for.
     """
     jobs = [
-        [list(dict(a).values()) for a in assignments],
-        [list(dict(d, fix=None).values()) for d in deferred],
+        [_hashed(dict(a)) for a in assignments],
+        [_hashed(dict(d, fix=None)) for d in deferred],
     ]
     kept = [(r.job_id, r.gpu_ids, r.from_s) for r in reservations]
     whole = [json.loads(inputs.model_dump_json()), *jobs, preempted, kept]
     text = json.dumps(whole, separators=(",", ":"), sort_keys=True)  # mappings have no order
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _hashed(row: dict[str, Any]) -> list[Any]:
+    """Values as a file gives them back: 120 and 120.0 are one number there."""
+    return [float(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in row.values()]
 
 
 @dataclass(frozen=True)
@@ -234,7 +239,7 @@ def _start_s(r: _Reading, j: int, state: State) -> float | None:
         own = (default if job.checkpoint_s is None else job.checkpoint_s) + (
             r.f.policy.restart_s if job.restart_s is None else job.restart_s
         )
-    return round(sum(pause.values()) + own, 3)
+    return round(float(sum(pause.values()) + own), 3)
 
 
 def _fenced(r: _Reading, spot: tuple[int, ...]) -> bool:
