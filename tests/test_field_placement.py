@@ -219,14 +219,20 @@ def test_one_node_is_filled_before_the_next_is_opened(plan):
 
 def test_a_stopped_job_does_not_take_back_what_was_freed_for_another(plan):
     """kubernetes-sigs/kueue#13662: victim and preemptor do not take turns for ever."""
-    a = job(id="a", gpus=1, duration_s=9000, movable=True)
+    a = job(id="a", duration_s=100, movable=True)  # it would end before the reservation
     p = job(id="p", gpus=2, priority=5)
-    holds = job(id="h", running_on=["n0/1"], duration_s=600, shareable=False)
-    carried = Carryover(
-        reservations=(Reserved(job_id="p", gpu_ids=("n0/0", "n0/1"), from_s=600),), evicted_for={"a": "p"}
-    )
-    found = plan(None, None, state=snapshot([node(2, name="n0")], [a, p, holds], carryover=carried))
-    assert reason(found, "a") == "reserved"
+    holds = job(id="h", running_on=["n0/1"], duration_s=900, shareable=False)
+    kept = (Reserved(job_id="p", gpu_ids=("n0/0", "n0/1"), from_s=900),)
+
+    def planned(**carried):
+        state = snapshot(
+            [node(2, name="n0")], [a, p, holds], carryover=Carryover(reservations=kept, **carried)
+        )
+        return plan(None, None, state=state)
+
+    assert "a" in placed(planned())  # anybody else may use the GPU until then
+    assert reason(planned(evicted_for={"a": "p"}), "a") in {"reserved", "reservation_window"}
+    assert "a" in placed(planned(evicted_for={"a": "gone"}))
     cooling = Carryover(cooldowns=(Until(name="a", until_s=100),))
     runs = a.model_copy(update={"running_on": ("n0/0",)})
     later = plan(

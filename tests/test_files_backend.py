@@ -286,3 +286,16 @@ def test_a_state_that_is_not_there_is_an_input_error(tmp_path, state):
 def test_files_can_express_every_plan(tmp_path):
     can = FileBackend(tmp_path / "s.json").capabilities
     assert (can.name, can.equal_per_node, can.same_index) == ("files", False, False)
+
+
+def test_who_was_stopped_and_for_whom_is_remembered_while_both_wait(state):
+    """So that the two do not take turns for ever (see ``evicted_for``)."""
+    kept = Reservation(job_id="gang", gpu_ids=("a0/0", "a0/1"), from_s=60)
+    stopped = plan(state, preempted=("old",), reservations=(kept,))
+    after, _ = transition(state, stopped)
+    assert after.carryover.evicted_for == {"old": "gang"}
+    started = plan(state, to("gang", "a0/0", "a0/1"), preempted=("old",))
+    after, _ = transition(state, started)
+    assert after.carryover.evicted_for == {"old": "gang"}
+    later, _ = transition(after, plan(after, id="p-2"))
+    assert later.carryover.evicted_for == {}

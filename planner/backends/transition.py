@@ -229,5 +229,21 @@ def _carried(state: Snapshot, plan: Plan, actions: list[Action]) -> Carryover:
     )
     still = tuple(c for c in state.carryover.cooldowns if c.until_s > now and c.name not in moved)
     return changed(
-        state.carryover, reservations=kept + others(state, plan), cooldowns=still + cooling, last_plan=plan.id
+        state.carryover,
+        reservations=kept + others(state, plan),
+        cooldowns=still + cooling,
+        evicted_for=_evicted(state, plan, {job for job, verb in done if verb == "preempt"}),
+        last_plan=plan.id,
     )
+
+
+def _evicted(state: Snapshot, plan: Plan, stopped: set[str]) -> dict[str, str]:
+    """Who was stopped and whom that made room for; forgotten once one of the two runs or is gone."""
+    before = plan.inputs.snapshot.job_by_id if plan.inputs else {}
+    places = {job: set(before[job].running_on) for job in sorted(stopped) if job in before}
+    heirs = [(a.job_id, {*a.gpu_ids, *a.nodes}) for a in plan.assignments if a.state != "stay"]
+    heirs += [(r.job_id, set(r.gpu_ids)) for r in plan.reservations]
+    found = {job: heir for job, held in places.items() for heir, taken in reversed(heirs) if taken & held}
+    queued = {j.id for j in state.jobs if not j.running}
+    old = {a: b for a, b in state.carryover.evicted_for.items() if {a, b} <= queued}
+    return {**old, **found}

@@ -118,7 +118,7 @@ def _problem(
             move_cost=charge.move_cost,
             work=_ceil(np.where(load.occupied > 0, load.remaining_s / charge.tick_s * MILLI, np.nan)),
             deferred_end=_deferred_end(load, policy, speed, cap, link_milli, types, charge, open_gpus),
-            remaining_p90_s=_ceil(_column(views, "remaining_p90_s")),
+            remaining_p90_s=_ends_before(views, snapshot),
             cpu_milli=np.array([v.job.cpu_milli for v in views], np.int64),
             host_memory_mib=np.array([v.job.host_memory_mib for v in views], np.int64),
             max_nodes=most.astype(np.int64),
@@ -167,6 +167,18 @@ def _ceil(values: np.ndarray) -> np.ndarray:
 
 def _column(views: list[JobView], name: str) -> np.ndarray:
     return np.array([np.nan if (x := getattr(v.forecast, name)) is None else x for v in views], float)
+
+
+def _ends_before(views: list[JobView], snapshot: Snapshot) -> np.ndarray:
+    """Seconds after which each job is surely gone from a reserved GPU, -1 if nobody knows; (J,).
+
+    A job that was stopped to make room for another is kept off what is reserved for that one, or the two
+    would take turns for ever.
+    """
+    waiting = {j.id for j in snapshot.jobs if not j.running}
+    made_room = {a for a, b in snapshot.carryover.evicted_for.items() if b in waiting}
+    gone = _ceil(_column(views, "remaining_p90_s"))
+    return np.where([v.job.id in made_room for v in views], -1, gone) if made_room else gone
 
 
 def _load(views: list[JobView], snapshot: Snapshot, policy: Policy) -> costs.Load:
