@@ -5,6 +5,7 @@ Everything here raises an InputError of one line, or PlanRejected. What is slow 
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from difflib import get_close_matches
@@ -185,3 +186,9 @@ def close_to(job: str, made: Plan) -> str:
 def moment(at: str | None) -> float | None:
     """A second of a trace, or None for the whole trace as one batch."""
     return None if at is None else seconds("--at", at)
+
+
+def state_folder() -> Path:
+    """Where the planner keeps what it writes unasked: models on which an engine was wrong (XDG base directories)."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "planner"

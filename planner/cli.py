@@ -29,6 +29,7 @@ from planner.arguments import (
     read_either,
     read_once,
     read_whole_plan,
+    state_folder,
     whole,
 )
 from planner.backends.whole import STDOUT, check_out, write_out
@@ -113,7 +114,14 @@ def plan(
         say(DEFAULTS)
     policy = overridden(policy, solver, time_limit, deterministic, seed)
     with stop_on_sigterm() as stop, solving(policy.time_limit_s, sys.stderr) as on_progress:
-        made = plan_epoch(snapshot, policy, spec, on_progress=on_progress, stop=stop.is_set)
+        made = plan_epoch(
+            snapshot,
+            policy,
+            spec,
+            on_progress=on_progress,
+            stop=stop.is_set,
+            anomalies=state_folder() / "anomalies",
+        )
     if out:
         emit(json_text(made), out)
     kept = out is not None and out != STDOUT

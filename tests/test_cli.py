@@ -551,3 +551,19 @@ def test_an_interrupted_command_says_so(ran, scenario, monkeypatch):
 
     monkeypatch.setattr(epoch, "plan_epoch", interrupted)
     assert ran("plan", scenario()) == (130, "", "planner: interrupted\n")
+
+
+def test_models_on_which_an_engine_was_wrong_have_a_place(ran, scenario, monkeypatch, tmp_path):
+    """The solve's ``save_anomaly`` gets a folder under the user's state folder, and nothing is written unless needed."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    given = []
+    honest = epoch.plan_epoch
+
+    def listening(*args, **options):
+        given.append(options["anomalies"])
+        return honest(*args, **options)
+
+    monkeypatch.setattr(epoch, "plan_epoch", listening)
+    assert ran("plan", scenario(), "--time-limit", "0")[0] == 0
+    assert given == [tmp_path / "state" / "planner" / "anomalies"]
+    assert not given[0].exists()
