@@ -52,7 +52,9 @@ def solve(problem: Problem, limits: Limits, hint: Placed | None, report: Report)
         if state.total < lowest:
             best, lowest = _better(problem, best, lowest, tuple(state.placed), report)
     wall_s = time.monotonic() - start
-    return Solution("greedy", Status.FEASIBLE, best, lowest, None, wall_s, f"{passes} orders")
+    return Solution(
+        "greedy", Status.FEASIBLE, best, lowest, None, wall_s, f"{passes} order{'s' if passes != 1 else ''}"
+    )
 
 
 def _most_passes(problem: Problem, limits: Limits) -> int:

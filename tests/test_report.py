@@ -404,3 +404,9 @@ def test_the_table_of_keys_says_type_unit_limits_and_default():
     assert rows["policy.packing"][:3] == ("binpack or spread", "", '"binpack"')
     assert rows["policy.quotas[].gpus"][2] == "required"
     assert rows["policy.weights.makespan"][2] == "0.5"
+
+
+def test_a_plan_on_a_table_says_how_many_pairs_the_table_did_not_know():
+    shown = str(plan_page(a_plan(predicted=Predicted(pairs_from_table=4, pairs_from_fallback=2))))
+    assert "slowdowns of 4 pairs from the table and 2 by utilisation" in shown
+    assert "by utilisation" not in str(plan_page(a_plan()))

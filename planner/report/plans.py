@@ -130,7 +130,16 @@ def _predicted(plan: Plan) -> str:
     utilisation = UNKNOWN if p.gpu_utilisation_pct is None else f"{p.gpu_utilisation_pct:.0f} %"
     return (
         f"makespan {duration(p.makespan_s)}, slowdown mean {factor(p.mean_slowdown)} max {factor(p.max_slowdown)}, "
-        f"goodput {goodput}, GPU utilisation {utilisation}"
+        f"goodput {goodput}, GPU utilisation {utilisation}{_basis(p)}"
+    )
+
+
+def _basis(p: Predicted) -> str:
+    """What the slowdowns of the plan's sharing pairs rest on, where there is a table."""
+    if not p.pairs_from_table + p.pairs_from_fallback:
+        return ""
+    return (
+        f", slowdowns of {p.pairs_from_table} pairs from the table and {p.pairs_from_fallback} by utilisation"
     )
 
 
