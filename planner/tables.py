@@ -11,6 +11,7 @@ import difflib
 import os
 import select
 import stat
+import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -36,7 +37,19 @@ def read_text(path: Path) -> str:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(printable(path), reason[:1].lower() + reason[1:], accepted) from None
-    return decoded(data, str(path))
+    return decoded(_unpacked(data, str(path)), str(path))
+
+
+def _unpacked(data: bytes, where: str) -> bytes:
+    """What a gzip file holds, up to the most that is read; other files as they are."""
+    if not data.startswith(b"\x1f\x8b"):
+        return data
+    try:
+        return zlib.decompressobj(wbits=31).decompress(data, MAX_BYTES + 1)
+    except zlib.error:
+        raise InputError(
+            where, "it begins like a gzip file and cannot be unpacked", "text, or gzip of it"
+        ) from None
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -1,5 +1,7 @@
 """Traces as scenarios: what each column becomes, what is left out, and the public files themselves."""
 
+import gzip
+
 import pytest
 
 from planner import scenario, traces
@@ -188,3 +190,13 @@ def test_the_public_philly_week_is_whole(data_dir):
     found = traces.philly(data_dir / "philly_jobs_week_2017-10-09.csv")
     assert (len(found.snapshot.jobs), len(found.snapshot.cluster.gpus)) == (12751, 2488)
     assert found.snapshot.warnings == ()
+
+
+def test_a_trace_may_be_packed_with_gzip(tmp_path):
+    rows = "job_id,submit_time,submit_s,duration_s,num_gpus,vc\n1,x,0,60,2,a\n"
+    packed = tmp_path / "jobs.csv.gz"
+    packed.write_bytes(gzip.compress(rows.encode()))
+    assert [j.gpus for j in traces.philly(packed).snapshot.jobs] == [2]
+    packed.write_bytes(packed.read_bytes()[:12] + b"\xff" * 9)
+    with pytest.raises(InputError, match="begins like a gzip file and cannot be unpacked"):
+        traces.philly(packed)
