@@ -44,12 +44,14 @@ def _unpacked(data: bytes, where: str) -> bytes:
     """What a gzip file holds, up to the most that is read; other files as they are."""
     if not data.startswith(b"\x1f\x8b"):
         return data
+    unpacker = zlib.decompressobj(wbits=31)
     try:
-        return zlib.decompressobj(wbits=31).decompress(data, MAX_BYTES + 1)
+        text = unpacker.decompress(data, MAX_BYTES + 1)
+        if unpacker.eof or len(text) > MAX_BYTES:
+            return text
     except zlib.error:
-        raise InputError(
-            where, "it begins like a gzip file and cannot be unpacked", "text, or gzip of it"
-        ) from None
+        pass
+    raise InputError(where, "it begins like a gzip file and cannot be unpacked whole", "text, or gzip of it")
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -197,6 +197,8 @@ def test_a_trace_may_be_packed_with_gzip(tmp_path):
     packed = tmp_path / "jobs.csv.gz"
     packed.write_bytes(gzip.compress(rows.encode()))
     assert [j.gpus for j in traces.philly(packed).snapshot.jobs] == [2]
-    packed.write_bytes(packed.read_bytes()[:12] + b"\xff" * 9)
-    with pytest.raises(InputError, match="begins like a gzip file and cannot be unpacked"):
-        traces.philly(packed)
+    whole = packed.read_bytes()
+    for broken in (whole[:-9], b"\x1f\x8b" + whole[:20]):
+        packed.write_bytes(broken)
+        with pytest.raises(InputError, match="begins like a gzip file and cannot be unpacked"):
+            traces.philly(packed)
