@@ -7,9 +7,10 @@ from builders import job, node, policy, snapshot
 from telling import A, before_a_gang, busy, fix_of, one_gpu, planning, table, whole_fix
 
 from planner import explain
+from planner.epoch import plan_epoch, replan_with
 from planner.model import Throttle
-from planner.plan import Deferred
-from planner.policy import Quota
+from planner.plan import AttemptRecord, Deferred, Fix
+from planner.policy import PredictorSpec, Quota
 
 
 def test_less_memory_is_the_most_that_still_fits():
@@ -60,7 +61,7 @@ def test_a_quota_is_the_least_that_starts_the_job_though_others_then_wait(quota)
     found = whole_fix(state, quotas=[Quota(user="x", gpus=quota)])
     assert (found.change, found.detail) == (
         "quota of user x: 4",
-        "with a quota of 4 GPUs, but one would then wait",
+        "with a quota of 4 GPUs, though others may then wait",
     )
 
 
@@ -78,10 +79,122 @@ def test_a_priority_is_the_least_of_a_few_that_starts_the_job(priority, least):
     found = whole_fix(state)
     assert (found.change, found.detail) == (
         f"priority: {least}",
-        f"with priority {least}, but b would then wait",
+        f"with priority {least}, though others may then wait",
     )
-    # by the priorities as they were: b's waiting instead of a's, an hour and a half each with the makespan
-    assert found.extra_cost_gpu_s > 0
+
+
+# ---- what a change costs, and who then waits ----
+
+
+def test_what_a_change_costs_is_said_only_where_all_was_planned_again():
+    state = one_gpu(job(id="a", shareable=False), job(id="b", priority=3, shareable=False))
+    plan = planning()(state, policy(max_reservations=0, weights={"makespan": 0}))
+    assert whole_fix(state, weights={"makespan": 0}).extra_cost_gpu_s is None
+    said = explain.explain_job(plan, "a", planning()).fix
+    assert (said.change, said.detail) == ("priority: 5", "with priority 5, but b would then wait")
+    # By the priorities as they were: b's waiting, 3 x 3600, instead of a's, 3600.
+    assert said.extra_cost_gpu_s == 7200
+
+
+def test_what_a_move_gains_is_planned_with_the_move_allowed():
+    running = job(id="r", running_on=[A], shareable=False, movable=True, checkpoint_s=30, restart_s=10)
+    new = job(id="a", gpus=2, gpus_per_node=2, priority=2, shareable=False)
+    state = snapshot([node(2, name="n0"), node(1, name="n1")], [running, new])
+    weights = {"makespan": 0, "fragmentation": 0, "locality": 0}
+    rules = policy(max_reservations=0, max_moves=0, solver="cp-sat", weights=weights)
+    plan = plan_epoch(state, rules, PredictorSpec(), fixes=False)
+    said = explain.explain_job(plan, "a", replan_with(PredictorSpec())).fix
+    # The move's 40 instead of a's waiting, 2 x 2 x 3600.
+    assert said == Fix(change="max_moves: 1", detail="needs 1 move: r elsewhere", extra_cost_gpu_s=-14360)
+
+
+def explained_by(replan):
+    """The fix of a job that a quota of its user keeps waiting, if all planned again is planned by ``replan``."""
+    state = snapshot([node(2, name="n0")], [job(id="r", user="x", running_on=[A]), job(id="a", user="x")])
+    rules = policy(max_reservations=0, max_tenants=1, quotas=[Quota(user="x", gpus=1)], time_limit_s=2)
+    plan = planning()(state, rules)
+    return explain.explain_job(plan, "a", replan(plan)).fix
+
+
+@pytest.mark.parametrize(("limit_s", "again_s"), [(2, 2), (60, 5)])
+def test_all_is_planned_again_by_the_plans_solver_for_at_most_five_seconds(limit_s, again_s):
+    state = one_gpu(job(id="a", shareable=False), job(id="b", priority=3, shareable=False))
+    rules = policy(max_reservations=0, time_limit_s=limit_s, solver="search", max_moves=3)
+    asked = []
+
+    def replan(state, rules):
+        asked.append(rules)
+        return planning()(state, rules)
+
+    explain.explain_job(planning()(state, rules), "a", replan)
+    assert asked[-1] == rules.model_copy(update={"time_limit_s": again_s})
+
+
+def test_a_job_that_all_planned_again_lets_wait_is_not_said_to_cost_anything():
+    def stubborn(plan):
+        return lambda state, rules: plan if rules.time_limit_s else planning()(state, rules)
+
+    found = explained_by(stubborn)
+    assert (found.change, found.extra_cost_gpu_s) == ("quota of user x: 2", None)
+    assert found.detail == (
+        "with a quota of 2 GPUs, if the plan's jobs stay where it puts them; with all planned again, it still waits"
+    )
+    assert explained_by(lambda _: planning()).detail == "with a quota of 2 GPUs"
+
+
+# ---- of how many jobs, and in what time ----
+
+
+def many_waiting(n):
+    """One GPU is busy; each of n jobs could share it if it might, and the later ones wait at a higher cost."""
+    running = job(id="r", running_on=[A], gpu_memory_mib=1, gpu_utilisation_pct=1)
+    return one_gpu(
+        running,
+        *(
+            job(id=f"w{i}", gpu_memory_mib=1, gpu_utilisation_pct=1, priority=1 + i / 8, shareable=False)
+            for i in range(n)
+        ),
+    )
+
+
+def test_fixes_are_found_for_the_twenty_costliest_deferred_jobs():
+    plan = planning()(many_waiting(25), policy(max_reservations=0))
+    assert len(plan.deferred) == 25
+    found = explain.fixes(plan, planning(), time.monotonic() + 60)
+    assert set(found) == {f"w{i}" for i in range(5, 25)}
+
+
+@pytest.mark.parametrize("seconds", [-1, 19])
+def test_no_fix_is_looked_for_where_the_deadline_leaves_no_time_to_plan_twice(seconds):
+    plan = planning()(many_waiting(2), policy(max_reservations=0))
+    took = AttemptRecord(solver="greedy", status="feasible", objective_gpu_s=1, wall_s=10)
+    plan = plan.model_copy(update={"solve": plan.solve.model_copy(update={"attempts": (took,)})})
+
+    def never(*_):
+        raise AssertionError("planned again")
+
+    assert explain.fixes(plan, never, time.monotonic() + seconds) == {}
+
+
+@pytest.mark.parametrize(
+    ("rules", "found"),
+    [
+        ({"time_limit_s": 10}, True),
+        ({"time_limit_s": 0}, False),
+        ({"time_limit_s": 10, "deterministic": True}, False),
+    ],
+)
+def test_an_epoch_looks_for_fixes_for_a_tenth_of_its_time_if_the_clock_may_decide(rules, found, monkeypatch):
+    left = []
+
+    def told(plan, replan, deadline):
+        left.append(deadline - time.monotonic())
+        return {"w0": Fix(change="x", detail="y")}
+
+    monkeypatch.setattr(explain, "fixes", told)
+    plan = plan_epoch(many_waiting(1), policy(max_reservations=0, solver="greedy", **rules), PredictorSpec())
+    assert [d.fix is not None for d in plan.deferred] == [found]
+    assert [0 < s <= 1 for s in left] == [True] * found
 
 
 UNSAID = {"gpu_utilisation_pct": None}

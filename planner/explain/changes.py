@@ -7,7 +7,7 @@ many (amounts of memory, caps, quotas), they are searched by halving, because a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -33,15 +33,17 @@ from planner.policy import Policy
 class Change:
     """One changed input, made when it is wanted, and the words for it; ``freed`` jobs are to be placed anew with it.
 
-    ``fresh``: on the inputs as they were, where other jobs may start or wait than in the plan.
+    ``fresh``: tried on the inputs as they were, where other jobs may start or wait than in the plan. ``asked``: what
+    ``what`` says, made to the inputs as they were, where that is not what ``make`` tries beside the settled plan.
     """
 
     what: str
     detail: str
-    make: Callable[[], tuple[Snapshot, Policy]]
+    make: Make
     freed: tuple[str, ...] = ()
     move_cost_gpu_s: float = 0
     fresh: bool = False
+    asked: Make | None = None
     parts: Callable[[], tuple[Change, ...]] = (
         tuple  # the same with one member less, for changes that have members
     )
@@ -86,11 +88,11 @@ def ladders(s: Situation) -> Iterator[Ladder]:
 
 
 def _job(s: Situation, what: str, detail: str, **fields: Any) -> Change:
-    return Change(what, detail, lambda: (edit.with_job(s.snapshot, s.job.id, **fields), s.policy))
+    return Change(what, detail, lambda snapshot, p: (edit.with_job(snapshot, s.job.id, **fields), p))
 
 
-def _policy(s: Situation, what: str, detail: str, **fields: Any) -> Change:
-    return Change(what, detail, lambda: (s.snapshot, edit.with_policy(s.policy, fields)))
+def _policy(what: str, detail: str, **fields: Any) -> Change:
+    return Change(what, detail, lambda snapshot, p: (snapshot, edit.with_policy(p, fields)))
 
 
 def _released(s: Situation) -> Iterator[Ladder]:
@@ -116,7 +118,7 @@ def _budgets(s: Situation) -> Iterator[Ladder]:
         if enough > quota.gpus:
             values = [v for v in (*steps(least, enough), enough) if v > quota.gpus]
             said = (f"quota of {key} {owner}: {{:g}}", "with a quota of {:g} GPUs")
-            yield _raised(s, values, enough, said, partial(with_quota, i))
+            yield _raised(values, enough, said, partial(with_quota, i))
     for name, wanted in job.licences.items():
 
         def using(j: Job, name: str = name) -> float:
@@ -127,7 +129,7 @@ def _budgets(s: Situation) -> Iterator[Ladder]:
         if enough > have:
             values = [v for v in (*steps(least, enough), enough) if v > have]
             said = (f"licences {name}: {{:g}}", f"with {{:g}} licences {name}")
-            yield _raised(s, values, enough, said, partial(with_licences, name))
+            yield _raised(values, enough, said, partial(with_licences, name))
     if job.throttle is not None:
         group, most = job.throttle.group, job.throttle.max_running
 
@@ -138,28 +140,15 @@ def _budgets(s: Situation) -> Iterator[Ladder]:
         if enough > most:
             values = [v for v in (*steps(least, enough), enough) if v > most]
             said = (f"throttle of {group}: {{:g}}", f"if {{:g}} jobs of {group} might run")
-            yield _raised(s, values, enough, said, partial(with_throttle, group))
+            yield _raised(values, enough, said, partial(with_throttle, group))
 
 
-def _raised(
-    s: Situation,
-    values: list[float],
-    enough: float,
-    said: tuple[str, str],
-    make: Callable[[Any], Make],
-) -> Ladder:
+def _raised(values: list[float], enough: float, said: tuple[str, str], make: Callable[[Any], Make]) -> Ladder:
     """A budget at each value: the last is enough beside all that the plan starts, before it others may have to wait."""
-    changes = []
-    for value in values:
-        start = (s.inputs.snapshot, s.inputs.policy) if value < enough else (s.snapshot, s.policy)
-        changes.append(
-            Change(
-                said[0].format(value),
-                said[1].format(value),
-                partial(make(value if value % 1 else int(value)), *start),
-                fresh=value < enough,
-            )
-        )
+    changes = (
+        Change(said[0].format(v), said[1].format(v), make(v if v % 1 else int(v)), fresh=v < enough)
+        for v in values
+    )
     return Ladder(tuple(changes), halving=True)
 
 
@@ -258,7 +247,6 @@ def _caps(s: Situation) -> Iterator[Ladder]:
         yield Ladder(
             tuple(
                 _policy(
-                    s,
                     f"max_slowdown: {_null(c)} (policy)",
                     f"with {_cap(c)} for all",
                     max_slowdown=c,
@@ -300,10 +288,9 @@ def _hosts(s: Situation) -> Iterator[Ladder]:
 
 def _priority(s: Situation) -> Iterator[Ladder]:
     """A higher priority, with which others may wait instead."""
-    before, policy = s.inputs.snapshot, s.inputs.policy
-
-    def change(p: int) -> Change:
-        make = partial(edit.with_job, before, s.job.id, priority=p)
-        return Change(f"priority: {p}", f"with priority {p}", lambda: (make(), policy), fresh=True)
-
-    yield Ladder(tuple(change(p) for p in PRIORITIES if p > s.job.priority), halving=True)
+    changes = (
+        replace(_job(s, f"priority: {p}", f"with priority {p}", priority=p), fresh=True)
+        for p in PRIORITIES
+        if p > s.job.priority
+    )
+    yield Ladder(tuple(changes), halving=True)

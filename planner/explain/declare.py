@@ -99,11 +99,11 @@ def _declared(s: Situation, group: _Group, utilisation: int) -> Change:
             owner = f"its {word}" if mine else f"the {word} of {listed(whose)}"
             details.append(f"{owner} were declared as at most {values[key]} {units[key]}")
 
-    def make() -> tuple[Snapshot, Policy]:
+    def make(snapshot: Snapshot, policy: Policy) -> tuple[Snapshot, Policy]:
         jobs = tuple(
             edit.changed(j, **{key: values[key] for key in group.unsaid[j.id]}) if j.id in group.unsaid else j
-            for j in s.snapshot.jobs
+            for j in snapshot.jobs
         )
-        return edit.changed(s.snapshot, jobs=jobs), s.policy
+        return edit.changed(snapshot, jobs=jobs), policy
 
     return Change("; ".join(whats), f"if {' and '.join(details)}", make)

@@ -2,21 +2,23 @@
 
 What the plan decided is made a fact first: its jobs run where it puts them and stay there. A change counts if planning
 again then starts the job while, unchanged, it does not. A *fresh* change, such as a priority, is planned on the inputs as
-they were instead, and the jobs that then wait are named. Among the changes that count, the one whose plan costs
-least is given. No claim is made that was not planned; where time runs out, there is no claim.
+they were instead. Among the changes that count, the one whose plan costs least is given. These quick plans tell that the
+job would start, no more: what the change costs, and who then waits, is said only where all was planned again as the plan
+itself was (``fix_and_cost``). No claim is made that was not planned; where time runs out, there is no claim.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 
 from planner import edit
 from planner.errors import PlannerError
 from planner.explain.changes import Change, Ladder, Situation, ladders
 from planner.explain.declare import declarations
+from planner.explain.levers import Make
 from planner.explain.moves import move_ladder
 from planner.explain.terms import placed_of
 from planner.explain.unknowns import listed
@@ -33,6 +35,8 @@ MOST_JOBS = 20
 #: Part of the time for fixes that one plan of inputs as they were may take, and the most seconds of it. Beside a
 #: settled plan the greedy will do; where others may be displaced, it often finds no way.
 FRESH_SHARE, FRESH_S = 0.05, 0.5
+#: Most seconds in which all is planned again with the one change that is given.
+REPLAN_S = 5.0
 #: Seconds a job to forecast, formulate and check a plan, measured on two slow cores.
 READING_S = 2e-4
 
@@ -43,8 +47,23 @@ def fixes(plan: Plan, replan: Replan, deadline: float) -> dict[str, Fix]:
         return {}
     search = Search.of(plan, replan, deadline)
     costliest = sorted(plan.deferred, key=lambda d: (-d.cost_gpu_s, d.job_id))[:MOST_JOBS]
-    found = {d.job_id: search.fix(d.job_id) for d in costliest if not search.late}
-    return {job_id: fix for job_id, fix in found.items() if fix is not None}
+    found = {d.job_id: search.cheapest(d.job_id) for d in costliest if not search.late}
+    return {job_id: _fix(*fix) for job_id, fix in found.items() if fix is not None}
+
+
+def fix_and_cost(plan: Plan, replan: Replan, deadline: float, job_id: str) -> Fix | None:
+    """The fix of one job, and of all planned again with it: who then waits, and how much more that plan costs.
+
+    Planned with the plan's own solver, after ``deadline``, which is for finding the fix.
+    """
+    search = Search.of(plan, replan, deadline)
+    found = search.cheapest(job_id)
+    return None if found is None else search.with_cost(*found, job_id)
+
+
+def _fix(change: Change, needs: str) -> Fix:
+    others = ", though others may then wait" if change.fresh else ""
+    return Fix(change=change.what, detail=change.detail + others + needs)
 
 
 @dataclass
@@ -60,7 +79,6 @@ class Search:
     fresh_base: Plan | None = None
     formulated: Formulated | None = None
     fresh_s: float = 0
-    fresh_plans: dict[str, Plan] = field(default_factory=dict)  # by the change
 
     @classmethod
     def of(cls, plan: Plan, replan: Replan, deadline: float) -> Search:
@@ -78,15 +96,24 @@ class Search:
         )
 
     @property
+    def was(self) -> tuple[Snapshot, Policy]:
+        """The inputs as they were."""
+        inputs = self.plan.inputs
+        assert inputs is not None
+        return inputs.snapshot, inputs.policy
+
+    @property
     def late(self) -> bool:
         """The deadline has passed."""
         return time.monotonic() >= self.deadline
 
-    def fix(self, job_id: str) -> Fix | None:
-        """The cheapest change that starts the job; None if none does, or none was found in time."""
+    def cheapest(self, job_id: str) -> tuple[Change, str] | None:
+        """The cheapest change that starts the job, and the moves that would do instead, in words.
+
+        None if no change does, or none was found in time.
+        """
         if self.base is None:
-            self.base = self._planned(lambda: (self.snapshot, self.policy))
-        self.fresh_plans.clear()
+            self.base = self._planned((self.snapshot, self.policy))
         if self.base is None or runs(self.base, job_id):
             return None
         situation = Situation(self.snapshot.job_by_id[job_id], self.plan, self.snapshot, self.policy)
@@ -100,10 +127,24 @@ class Search:
                 break
         if best is None:
             return None
-        detail = best[1].detail + self._who_waits(best[1])
-        if moves is not None and moves is not best:
-            detail += f"; without that it {moves[1].detail}"
-        return Fix(change=best[1].what, detail=detail, extra_cost_gpu_s=round(best[0], 3))
+        instead = moves is not None and moves is not best
+        return best[1], f"; without that it {moves[1].detail}" if moves and instead else ""
+
+    def with_cost(self, change: Change, needs: str, job_id: str) -> Fix:
+        """The fix, with what all planned again as the plan itself was tells of it."""
+        limit_s = min(self.was[1].time_limit_s, REPLAN_S)
+        plan = self._planned(self.was, limit_s, change.asked or change.make)
+        if plan is None:
+            return _fix(change, needs)
+        if not runs(plan, job_id):
+            only = "in a quick plan" if change.fresh else "if the plan's jobs stay where it puts them"
+            detail = f"{change.detail}{needs}, {only}; with all planned again, it still waits"
+            return Fix(change=change.what, detail=detail)
+        now = {a.job_id for a in plan.assignments}
+        waiting = [a.job_id for a in self.plan.assignments if a.job_id not in now]
+        others = f", but {listed(waiting)} would then wait" if waiting else ""
+        cost = self._more(plan, self.plan) if change.fresh else _total(plan) - _total(self.plan)
+        return Fix(change=change.what, detail=change.detail + others + needs, extra_cost_gpu_s=round(cost, 3))
 
     def _climb(self, ladder: Ladder, job_id: str) -> tuple[float, Change] | None:
         """The mildest change of the ladder that works, and what it costs more."""
@@ -148,44 +189,45 @@ class Search:
 
     def _extra_cost(self, change: Change, job_id: str) -> float | None:
         """What the plan with the change costs more; None if it does not start the job and place all it freed."""
-        plan = self._planned(change.make, self.fresh_s if change.fresh else 0)
+        if change.fresh:
+            plan = self._planned(self.was, self.fresh_s, change.make)
+        else:
+            plan = self._planned((self.snapshot, self.policy), 0, change.make)
         if plan is None or self.base is None or not all(runs(plan, j) for j in (job_id, *change.freed)):
             return None
         if change.fresh:
-            self.fresh_plans[change.what] = plan
             return self._fresh_cost(plan, job_id)
-        return plan.objective.total_gpu_s - self.base.objective.total_gpu_s + change.move_cost_gpu_s
+        return _total(plan) - _total(self.base) + change.move_cost_gpu_s
 
     def _fresh_cost(self, plan: Plan, job_id: str) -> float | None:
-        """What a plan of changed inputs costs more by the weights as they were; None if it started the job anyway."""
-        inputs = self.plan.inputs
-        assert inputs is not None
+        """What a quick plan of changed inputs costs more; None if the unchanged ones start the job anyway."""
         if self.fresh_base is None:
-            self.fresh_base = self._planned(lambda: (inputs.snapshot, inputs.policy), self.fresh_s)
-            self.formulated = formulate(inputs.snapshot, inputs.forecast, inputs.policy)
-        if self.fresh_base is None or self.formulated is None or runs(self.fresh_base, job_id):
+            self.fresh_base = self._planned(self.was, self.fresh_s)
+        if self.fresh_base is None or runs(self.fresh_base, job_id):
             return None
-        costs = [
-            objective(self.formulated.problem, placed_of(self.formulated, p)).total
-            for p in (plan, self.fresh_base)
-        ]
+        return self._more(plan, self.fresh_base)
+
+    def _more(self, plan: Plan, other: Plan) -> float:
+        """What the plan costs more than the other by the weights as they were."""
+        if self.formulated is None:
+            assert self.plan.inputs is not None
+            self.formulated = formulate(self.was[0], self.plan.inputs.forecast, self.was[1])
+        f = self.formulated
+        costs = [objective(f.problem, placed_of(f, p)).total for p in (plan, other)]
         return (costs[0] - costs[1]) / MILLI
 
-    def _who_waits(self, change: Change) -> str:
-        """The jobs that wait for a fresh change and would start without it."""
-        plan = self.fresh_plans.get(change.what) if change.fresh else None
-        if plan is None or self.fresh_base is None:
-            return ""
-        now = {a.job_id for a in plan.assignments}
-        waiting = [a.job_id for a in self.fresh_base.assignments if a.job_id not in now]
-        return f", but {listed(waiting)} would then wait" if waiting else ""
-
-    def _planned(self, make: Callable[[], tuple[Snapshot, Policy]], time_s: float = 0) -> Plan | None:
+    def _planned(
+        self, inputs: tuple[Snapshot, Policy], time_s: float = 0, make: Make | None = None
+    ) -> Plan | None:
         try:
-            snapshot, policy = make()
+            snapshot, policy = make(*inputs) if make is not None else inputs
             return self.replan(snapshot, edit.changed(policy, time_limit_s=time_s))
         except (PlannerError, ValueError):
             return None  # an edit that makes no valid input, or no valid plan, is no fix
+
+
+def _total(plan: Plan) -> float:
+    return plan.objective.total_gpu_s
 
 
 def replan_s(plan: Plan) -> float:

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from planner import validate
-from planner.explain.fixes import Replan, Search
+from planner.explain.fixes import Replan, fix_and_cost
 from planner.explain.moved import why_moved
 from planner.explain.terms import job_terms, placed_of
 from planner.formulate import formulate
@@ -97,7 +97,7 @@ def explain_job(plan: Plan, job_id: str, replan: Replan | None = None, time_s: f
 def _waiting(plan: Plan, inputs: Inputs, d: Deferred, replan: Replan | None, time_s: float) -> Explanation:
     fix, (costs, _) = d.fix, _costs(plan, inputs, d.job_id)
     if replan is not None:  # there is more time for it than there was in planning
-        fix = Search.of(plan, replan, time.monotonic() + time_s).fix(d.job_id) or fix
+        fix = fix_and_cost(plan, replan, time.monotonic() + time_s, d.job_id) or fix
     return Explanation(
         job_id=d.job_id, decision="wait", reason=d.reason, detail=d.detail, fix=fix, costs=costs
     )

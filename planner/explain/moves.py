@@ -57,9 +57,12 @@ def may_move(s: Situation, job: Job) -> bool:
 def _requeued(s: Situation, those: tuple[Job, ...]) -> Change:
     ids = {j.id for j in those}
 
-    def make() -> tuple[Snapshot, Policy]:
+    def make(snapshot: Snapshot, policy: Policy) -> tuple[Snapshot, Policy]:
         free = {j.id: edit.changed(j, running_on=(), started_s=None) for j in those}
-        return edit.changed(s.snapshot, jobs=tuple(free.get(j.id, j) for j in s.snapshot.jobs)), s.policy
+        return edit.changed(snapshot, jobs=tuple(free.get(j.id, j) for j in snapshot.jobs)), policy
+
+    def asked(snapshot: Snapshot, policy: Policy) -> tuple[Snapshot, Policy]:
+        return snapshot, edit.with_policy(policy, {"max_moves": max(policy.max_moves, used + len(those))})
 
     names = ", ".join(j.id for j in those)
     used = sum(a.state == "move" for a in s.plan.assignments) + len(s.plan.preempted)
@@ -68,6 +71,7 @@ def _requeued(s: Situation, those: tuple[Job, ...]) -> Change:
         what=f"max_moves: {used + len(those)}",
         detail=f"needs {moves}: {names} elsewhere",
         make=make,
+        asked=asked,
         freed=tuple(sorted(ids)),
         move_cost_gpu_s=sum(_cost(s, j) for j in those),
         parts=lambda: (
