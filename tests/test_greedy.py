@@ -254,7 +254,7 @@ def test_a_better_valid_hint_is_kept_and_an_invalid_one_is_not():
 
 def test_a_limit_of_nothing_gives_one_order():
     answer = greedy.solve(random_problem(0, 40, 16), Limits(wall_s=0), None, silent)
-    assert answer.note == "1 orders"
+    assert answer.note == "1 order"
     assert any(spot is not None for spot in answer.placed)
 
 
