@@ -138,7 +138,7 @@ def test_five_deterministic_runs_are_the_same_to_the_byte(size, tmp_path):
 
 @pytest.mark.slow
 def test_a_real_trace_is_planned_whole(data_dir, tmp_path):
-    """All pods of alibaba-openb as one batch: valid within 30 s and 1.5 GB, hardly a share left over."""
+    """All pods of alibaba-openb as one batch: valid, under 1.5 GB, hardly a share left over; time is the benchmark's."""
     scenario, plan = tmp_path / "openb.json", tmp_path / "plan.json"
     files = [data_dir / "openb_nodes_all.csv", data_dir / "openb_pods_default.csv"]
     run = [sys.executable, "-m", "planner"]

@@ -1,4 +1,7 @@
-"""Situations from the field, planned end to end on every engine that can plan them.
+"""Situations from the field, planned end to end by the greedy, and with the search and CP-SAT asked for.
+
+The best verified plan wins, so the greedy's may stand behind the other two; that each engine alone keeps every rule is
+tested where the fixture ``solve`` is used. Here no engine may fail, be rejected or be contradicted on the way.
 
 Each cites the public thread that it is an example of; the numbers are ours unless the thread's own number is the point.
 """
@@ -17,20 +20,22 @@ ENGINES = ("greedy", "search", "cp-sat")
 
 @pytest.fixture(params=ENGINES)
 def plan(request):
-    """Plan nodes and jobs with one engine; memory margin 0 unless the test says otherwise."""
+    """Plan nodes and jobs with one engine asked for; memory margin 0 unless the test says otherwise."""
 
     def planned(nodes, the_jobs, *, predictor=None, state=None, **rules):
         rules = {
             "memory_margin_mib": 0,
-            "time_limit_s": 3,
+            "time_limit_s": 1,
             "deterministic": True,
             "solver": request.param,
             **rules,
         }
         state = state or snapshot(nodes, the_jobs)
-        return plan_epoch(
+        found = plan_epoch(
             state, policy(**rules), predictor or PredictorSpec(), made_at="2026-01-01T00:00:00Z"
         )
+        assert not {"failed", "rejected", "anomaly"} & {a.status for a in found.solve.attempts}
+        return found
 
     return planned
 
@@ -146,10 +151,8 @@ def test_one_by_one_placement_does_not_strand_the_larger_task(plan):
         assert (found["x"][0][0], found["y"][0][0]) == ("b", "a")
 
 
-def test_of_two_gangs_that_need_everything_one_gets_all(plan, request):
+def test_of_two_gangs_that_need_everything_one_gets_all(plan):
     """volcano-sh/volcano#3373: two gangs on 100 nodes; never half and half."""
-    if request.node.callspec.params["plan"] == "cp-sat":
-        pytest.skip("too large for the job-level model; the engine refuses it by its estimate")
     nodes = [node(1) for _ in range(100)]
     gangs = jobs(2, gpus=100, gpus_per_node=1, gpu_utilisation_pct=100)
     found = plan(nodes, gangs)
