@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 PIN := constraints.txt
 OLDEST := $(VENV)-oldest
 NEEDS := pyproject.toml $(PIN)
+KERNELS := $(wildcard solvers/kernels/*.py)
 
 # The tests in these groups need a service or a device of their own.
 PLAIN_AND_SLOW := not gpu and not slurm and not kubernetes and not browser
@@ -24,13 +25,13 @@ help:
 	@echo "make bench     the benchmarks"
 	@echo "make clean     remove what make and the tools left here"
 
-demo: $(VENV)/.planner
+demo: $(VENV)/.planner $(VENV)/.kernels
 	$(BIN)/planner plan scenarios/quickstart.yaml --out plan.json
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev $(VENV)/.kernels
 	$(BIN)/python -m pytest -q
 
-test-all: $(VENV)/.dev
+test-all: $(VENV)/.dev $(VENV)/.kernels
 	$(BIN)/python -m pytest -q -m "$(PLAIN_AND_SLOW)"
 
 test-oldest: $(OLDEST)/.dev
@@ -44,10 +45,11 @@ lint: $(VENV)/.dev
 docs: $(VENV)/.planner
 	$(BIN)/python -m planner schema --table --out docs/keys.md
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev $(VENV)/.kernels
 	$(BIN)/python tests/benchmarks/load.py
 	$(BIN)/python tests/benchmarks/epochs.py
 	$(BIN)/python tests/benchmarks/solve_engines.py
+	$(BIN)/python tests/benchmarks/solve.py
 
 clean:
 	rm -rf .venv .venv-oldest build dist planner.egg-info plan.json .hypothesis .mypy_cache .pytest_cache .ruff_cache
@@ -64,6 +66,11 @@ $(VENV)/.dev: $(NEEDS) | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PIN) -e '.[dev]'
 	@touch $@ $(VENV)/.planner
 
+$(VENV)/.kernels: $(KERNELS) | $(BIN)/python
+	@echo "Compiling the kernels of the pattern engine (about a minute, once for each version of them)"
+	@$(BIN)/python -m solvers.kernels
+	@touch $@
+
 # Some systems ship python3 without the bundled pip that venv copies; the system's own pip then fills in.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
@@ -76,5 +83,6 @@ $(BIN)/python:
 $(OLDEST)/.dev: pyproject.toml constraints-oldest.txt
 	@$(MAKE) --no-print-directory VENV=$(OLDEST) $(OLDEST)/bin/python
 	@echo "Installing the oldest supported libraries into $(OLDEST)"
-	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e . pytest hypothesis
+	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e . pytest hypothesis networkx
+	@$(OLDEST)/bin/python -m solvers.kernels
 	@touch $@

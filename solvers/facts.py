@@ -46,9 +46,7 @@ class Facts:
         self.problem = problem
         self.jobs, self.gpus, self.nodes = problem.jobs, problem.gpus, problem.nodes
         self.kinds = problem.speed_milli.shape[1]
-        for name in _LISTS:
-            setattr(self, name, getattr(problem, name).tolist())
-        self.job_gpus: list[int]
+        self.job_gpus: list[int] = problem.job_gpus.tolist()
         self.gpu_node: list[int] = problem.gpu_node.tolist()
         self.gpu_kind: list[int] = problem.gpu_kind.tolist()
         self.never = _partners(problem)
@@ -60,7 +58,14 @@ class Facts:
         self.has_groups = bool(problem.jobs) and bool((problem.share_group != problem.share_group[0]).any())
         self.has_node_alone = bool(problem.node_alone.any())
         self.open_nodes = problem.node_sets & ~np.asarray(problem.node_closed, bool)
-        self.classes = _classes(problem)
+
+    def __getattr__(self, name: str) -> Any:
+        """A job fact as a list, made when it is first asked for: all of them together are most of the memory."""
+        if name not in _LISTS:
+            raise AttributeError(name)
+        value = getattr(self.problem, name).tolist()
+        setattr(self, name, value)
+        return value
 
     # Declared for mypy: every name of _LISTS.
     job_type: list[int]
@@ -88,6 +93,11 @@ class Facts:
     memory_mib: list[list[int]]
     share: list[list[int]]
     cap_milli: list[list[int]]
+
+    @cached_property
+    def classes(self) -> list[int]:
+        """A number for each job; jobs of one number differ only in what waiting costs them, and in their ends."""
+        return _classes(self.problem)
 
     @cached_property
     def fixed_cost(self) -> np.ndarray:
@@ -127,7 +137,7 @@ class Facts:
         """The least memory that a job of each type needs on each kind, shape (A, M); huge if none may go there."""
         p = self.problem
         least = np.full((p.interference.types, self.kinds), np.iinfo(np.int64).max)
-        wandering = [j for j in range(p.jobs) if p.home[j] is None or p.movable[j]]
+        wandering = [j for j in range(p.jobs) if p.job_gpus[j] and (p.home[j] is None or p.movable[j])]
         need = np.where(p.speed_milli > 0, p.memory_mib, np.iinfo(np.int64).max)[wandering]
         np.minimum.at(least, p.job_type[wandering], need)
         return least

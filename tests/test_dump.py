@@ -5,8 +5,9 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from solvers import check, dump
-from solvers.problem import Problem
+from solvers import check, dump, greedy
+from solvers.facts import Facts
+from solvers.problem import Limits, Problem
 from tests.problems import job, make, node, random_problem
 
 
@@ -41,6 +42,22 @@ def test_a_loaded_problem_judges_a_placement_like_the_first(tmp_path):
     together = ((0,), (0,))
     assert check.objective(back, together) == check.objective(pair, together)
     assert check.violations(back, together) == check.violations(pair, together)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_loaded_problem_is_solved_like_the_first_even_with_jobs_without_gpus(tmp_path, seed):
+    """Their types share no GPU with anybody, so that no slowdown beside them is saved."""
+    problem = random_problem(seed, 30, 12, cpu_only=True, types=40, residents=0.2)
+    dump.save(problem, tmp_path / "p.npz")
+    back = dump.load(tmp_path / "p.npz")
+    first, again = (greedy.solve(p, Limits(wall_s=0), None, lambda *_: None) for p in (problem, back))
+    assert again.placed == first.placed
+
+
+def test_the_least_memory_of_a_type_is_that_of_its_jobs_with_gpus():
+    jobs = [job(0, type=0, memory_mib=1), job(type=1, memory_mib=5), job(0, type=1, memory_mib=2)]
+    none = np.iinfo(np.int64).max
+    assert Facts(make([node(1)], jobs)).least_memory.tolist() == [[none], [5]]
 
 
 def test_a_row_that_was_not_saved_is_an_error_and_not_a_guess(tmp_path, monkeypatch):
