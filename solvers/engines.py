@@ -6,8 +6,9 @@ the tests that run every engine then run it too.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from solvers.child import Solve
 from solvers.problem import Limits, Placed, Problem, Report, Solution, Status
@@ -37,6 +38,33 @@ def _search() -> Solve:
     return solve
 
 
+def _patterns() -> Solve:
+    def solve(problem: Problem, limits: Limits, hint: Placed | None, report: Report) -> Solution:
+        # Imported in the child: numba takes a second, and a minute where nothing is compiled yet.
+        began = time.monotonic()
+        from solvers.patterns import solve
+
+        left_s = max(0.0, limits.wall_s - (time.monotonic() - began))
+        return solve(
+            problem, limits if limits.deterministic else replace(limits, wall_s=left_s), hint, report
+        )
+
+    return solve
+
+
+def preload(name: str) -> None:
+    """Import what an engine needs into this process, so that its children have it; nothing where that takes long."""
+    if name == PATTERNS and compiled():
+        import solvers.patterns  # noqa: F401
+
+
+def compiled() -> bool:
+    """Can the kernels of the pattern engine be used at once?"""
+    from solvers.kernels.cache import ready
+
+    return ready()
+
+
 def _cpsat() -> Solve:
     from solvers.cpsat import solve
 
@@ -64,11 +92,12 @@ def _bound() -> Solve:
     return solve
 
 
-AUTO, BOUND, EXACT, GREEDY, SEARCH = "auto", "bound", "cp-sat", "greedy", "search"
+AUTO, BOUND, EXACT, GREEDY, PATTERNS, SEARCH = "auto", "bound", "cp-sat", "greedy", "patterns", "search"
 
 #: Every engine, by the name that people use.
 ENGINES = {
     GREEDY: Engine(_greedy),
+    PATTERNS: Engine(_patterns),
     SEARCH: Engine(_search),
     EXACT: Engine(_cpsat, cap=30_000),
     "highs": Engine(_highs, cap=30_000),

@@ -40,6 +40,13 @@ COLUMNS_BUILT_PER_S = 10_000
 #: The search before an exact engine takes a second for so many columns, up to this share of the time.
 COLUMNS_PER_SEARCH_S = 2_000
 SEARCH_SHARE = 0.5
+#: The pattern engine takes a second to start; below this limit, or where an exact model is tiny, it is not used.
+PATTERNS_S = 3.0
+TINY_COLUMNS = 1_000
+#: With an exact model of more columns, this much of the time goes to the pattern engine first.
+PATTERNS_SHARE = 0.5
+#: With more jobs, the pattern engine has its first plan before the greedy.
+GREEDY_JOBS = 6_000
 #: At a limit of 0 a bound is looked for only up to this many columns.
 CHEAP = 2_000
 
@@ -105,13 +112,15 @@ def solve(
     limits = _checked(limits or Limits())
     steps = _steps(engine)
     run = _Run(problem, limits, Record(problem, save_anomaly), on_progress, stop)
-    run.start(hint)
-    if bound:
-        run.bound()
     if engine == engines.AUTO:
         steps = run.automatic()
+    patterns = any(engines.PATTERNS in step.engines for step in steps[:1])
+    run.start(hint, briefly=patterns)
+    if bound and not patterns:  # the pattern engine looks for one of its own
+        run.bound()
     for step in steps:
         run.first_of(step)
+    run.fall_back()
     return run.solution([name for step in steps for name in step.engines] if engine != engines.AUTO else ())
 
 
@@ -161,9 +170,13 @@ class _Run:
         self._ends_at = self._began + limits.wall_s
         self._planned_s = limits.wall_s  # not given away yet; counts in deterministic mode
         self._estimates: dict[int, int | None] = {}
+        self._greedy_tried = False
 
-    def start(self, hint: Placed | None) -> None:
-        """A plan to fall back on: the greedy's, the hint if that is better, the base plan if need be."""
+    def start(self, hint: Placed | None, briefly: bool) -> None:
+        """A plan to fall back on: the greedy's, the hint if that is better, the base plan if need be.
+
+        Briefly is with one order only, and not at all where the pattern engine has its first plan sooner.
+        """
         if hint is not None and self._limits.wall_s > 0:
             _, fault = self._record.verify(hint)
             if fault:
@@ -171,13 +184,20 @@ class _Run:
                 hint = None
             else:
                 self._record.take(Solution("hint", Status.FEASIBLE, hint), 0.0)
-        self._greedy(hint)
+        if not (briefly and self._problem.jobs > GREEDY_JOBS and engines.compiled()):
+            self._greedy(hint, replace(self._limits, wall_s=0.0) if briefly else self._limits)
         if self._record.best is None:
             self._record.take(Solution("base", Status.FEASIBLE, self._problem.base), 0.0)
 
-    def _greedy(self, hint: Placed | None) -> None:
+    def fall_back(self) -> None:
+        """The greedy after all, where nobody has found more than the base plan."""
+        if not self._greedy_tried and self._record.placed == self._problem.base and not self._stop():
+            self._greedy(None, replace(self._limits, wall_s=0.0))
+
+    def _greedy(self, hint: Placed | None, limits: Limits) -> None:
         """The greedy in this process; whatever goes wrong in it, what it had found counts."""
         began, heard = time.monotonic(), Heard()
+        self._greedy_tried = True
 
         def report(placed: Placed | None, objective: int | None, bound: int | None) -> None:
             nonlocal heard
@@ -185,7 +205,7 @@ class _Run:
             self._show(engines.GREEDY, Heard(placed, objective, bound))
 
         try:
-            answer = engines.load(engines.GREEDY)(self._problem, self._limits, hint, report)
+            answer = engines.load(engines.GREEDY)(self._problem, limits, hint, report)
         except Exception as error:
             note = f"{type(error).__name__}: {error}"
             log.exception("the greedy failed")
@@ -213,12 +233,19 @@ class _Run:
 
     def automatic(self) -> tuple[_Step, ...]:
         """A short search for a good hint, the exact engine if its model is small enough, and a search again."""
-        if self._over():
-            return ()
         exact = _Step((engines.EXACT,), columns_per_s=COLUMNS_PER_S)
-        columns = self._columns(self._cap(engines.EXACT, exact)) or 0
+        columns = self._columns(self._cap(engines.EXACT, exact))
+        patterns = self._limits.wall_s >= PATTERNS_S and columns != 0 and engines.compiled()
+        if patterns and columns is None:
+            return (_Step((engines.PATTERNS,)),)
+        if patterns and columns is not None and columns > TINY_COLUMNS:
+            return (
+                _Step((engines.PATTERNS,), PATTERNS_SHARE),
+                exact,
+                _Step((engines.PATTERNS,), seed=1, spare=True),
+            )
         return (
-            _Step((engines.SEARCH,), SEARCH_SHARE, columns / COLUMNS_PER_SEARCH_S),
+            _Step((engines.SEARCH,), SEARCH_SHARE, (columns or 0) / COLUMNS_PER_SEARCH_S),
             exact,
             _Step((engines.SEARCH,), seed=1, spare=True),
         )
@@ -228,6 +255,7 @@ class _Run:
         for engine in step.engines:
             if self._over():
                 return
+            engines.preload(engine)
             refusal = engines.refusal(engine) or self._no_time(step) or self._no_room(engine, step)
             share_s = min(step.share * self._left_s(), step.most_s)
             if refusal:

@@ -65,8 +65,8 @@ def test_a_limit_of_nothing_gives_the_greedys_plan():
 
 
 def test_an_engine_of_a_later_version_is_named_as_missing():
-    with pytest.raises(EngineMissing, match="patterns"):
-        state, later = snapshot(jobs=jobs(1)), policy().model_copy(update={"solver": "patterns"})
+    with pytest.raises(EngineMissing, match="gurobi"):
+        state, later = snapshot(jobs=jobs(1)), policy().model_copy(update={"solver": "gurobi"})
         epoch.plan_epoch(state, later, PredictorSpec())
 
 

@@ -1,0 +1,96 @@
+"""Column generation over nodes: the program over the columns so far gives prices, and prices give new columns."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from solvers.node_columns import Column, NodeColumns
+from solvers.node_master import Master
+from solvers.problem import Problem
+
+#: In a round of column generation: columns tried of each shape, and steps for each.
+TRIES, STEPS = 8, 10
+#: Shapes priced in a round.
+SHAPES = 12
+#: The part of the old prices in the next, and when to stop: so many rounds without so large a gain.
+SMOOTH, STALLED, TOLERANCE = 0.8, 12, 1e-5
+
+
+class Generator:
+    """Column generation: the program over the columns so far gives prices, and prices give new columns."""
+
+    def __init__(self, problem: Problem, last: int, seed: int, workers: int) -> None:
+        self.columns = NodeColumns(problem, last, seed)
+        self.boards = [self.columns.board]
+        self.boards += [self.columns.board.again(problem.home, i) for i in range(1, workers)]
+        self.master = Master(self.columns)
+        self.round = 0
+
+    def run(self, job_prices: np.ndarray | None, rounds: int | None, until: float) -> None:
+        """Until a time, a number of rounds, or until nothing gets better."""
+        made, master = self.columns, self.master
+        master.add(range(len(master.columns), len(made.columns)))
+        smooth = master.prices if job_prices is None else self._class_prices(job_prices)
+        best, stalled, done = np.inf, 0, 0
+        while (done < rounds if rounds is not None else time.monotonic() < until) and stalled < STALLED:
+            self._round((smooth, master.prices), until if rounds is None else np.inf)
+            master.add(range(len(master.columns), len(made.columns)))
+            smooth = SMOOTH * smooth + (1 - SMOOTH) * master.prices
+            cost = master.objective + made.all_wait
+            stalled = stalled + 1 if cost > best * (1 - TOLERANCE) else 0
+            best = min(best, cost)
+            done += 1
+            self.round += 1
+
+    def _round(self, prices: tuple[np.ndarray, np.ndarray], until: float) -> None:
+        """New columns of every shape, at the smoothed prices and at those of the program."""
+        made, master = self.columns, self.master
+        used = np.flatnonzero(master.value > 1e-6).tolist()
+        mine: dict[int, list[Column]] = {}
+        for i in used:
+            column = made.columns[master.columns[i]]
+            mine.setdefault(column.shape, []).append(column)
+        tasks = []
+        for shape in self._shapes():
+            starts = mine.get(shape, [])
+            for i in range(TRIES):
+                start = starts[(self.round * TRIES + i) * 7 % len(starts)] if starts and i else None
+                tasks.append((shape, start))
+        shares = [tasks[i :: len(self.boards)] for i in range(len(self.boards))]
+        found: list[list[Column]] = [[] for _ in self.boards]
+
+        def work(i: int) -> None:
+            made.charge(self.boards[i], prices[(self.round + i) % 2])
+            for shape, start in shares[i]:
+                if time.monotonic() < until:
+                    found[i].append(made.price(self.boards[i], shape, STEPS, start))
+
+        in_parallel(work, len(self.boards))
+        for columns in found:
+            for column in columns:
+                made.add(column)
+
+    def _shapes(self) -> list[int]:
+        """All shapes if they are few, else some in turn: those of nodes with running jobs may be thousands."""
+        count = len(self.columns.nodes)
+        if count <= SHAPES:
+            return list(range(count))
+        return [(self.round * SHAPES + i) % count for i in range(SHAPES)]
+
+    def _class_prices(self, job_prices: np.ndarray) -> np.ndarray:
+        first = [members[0] for members in self.columns.members]
+        return np.nan_to_num(job_prices[first]) if first else np.zeros(0)
+
+
+def in_parallel(work: Callable[[int], None], count: int) -> None:
+    """Run ``work(0)``, ``work(1)``, ... in threads; the kernels let go of Python's lock."""
+    threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(1, count)]
+    for thread in threads:
+        thread.start()
+    work(0)
+    for thread in threads:
+        thread.join()

@@ -1,0 +1,333 @@
+"""The engine for clusters of any size: node columns and compiled ruin and recreate, beside a bound from patterns.
+
+One thread improves a plan from the start (the hint, or one swept together node by node). Another finds the bound, whose prices start the
+column generation over whole nodes; a plan is dived for in that program, and improved in turn. Then all threads improve the
+best plan, each its own nodes, dealt anew every round, and columns are generated again from what they found. Whatever
+ends it, the best plan so far has been reported.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from solvers.check import objective, violations
+from solvers.contents import Contents
+from solvers.facts import Facts
+from solvers.kernels.board import Board
+from solvers.node_generation import Generator, in_parallel
+from solvers.node_master import Dive, Master, plan_of
+from solvers.node_rounding import MOST_NODES, Rounding
+from solvers.patterns_bound import Found, pattern_bound
+from solvers.problem import Limits, Placed, Problem, Report, Solution, Status
+
+#: Steps of ruin and recreate between two looks at the clock, per thread.
+CHUNK = 50
+#: In deterministic mode, for each second of the limit: few enough that the clock does not end the run first.
+STEPS_PER_S, ROUNDS_PER_S, BOUND_ROUNDS_PER_S = 300, 4, 2
+#: Part of steps that begin with a gang over several nodes.
+WIDE = 0.15
+#: Seconds between two reports, and of a round on divided nodes, at least.
+REPORT_S = 0.25
+ROUND_S = 0.7
+#: With fewer nodes than this for each thread, every thread has all of them and the better plan counts.
+NODES_EACH = 8
+#: The part of the limit by which the bound should be done, and parts for columns, dive, race of plans, and rounds.
+BOUND_BY, COLUMNS, DIVE, RACE, CYCLE = 0.35, 0.3, 0.1, 0.08, 0.15
+#: The part of the limit for branch and bound over columns, and seconds below which it is not worth starting.
+ROUND, ROUND_AT_LEAST_S = 0.07, 1.5
+#: Columns are not worth generating with less than this part of the limit left for what is made of them.
+AFTER = 0.3
+#: Nor in less time than it takes the program to get better than ruin and recreate alone.
+COLUMNS_AT_LEAST_S, NODES_PER_COLUMN_S = 1.0, 250
+#: Steps for each node that a dive left empty, before all nodes are improved.
+STEPS_AN_EMPTY_NODE = 12
+
+
+def solve(problem: Problem, limits: Limits, hint: Placed | None, report: Report) -> Solution:
+    """Improve the hint if it is valid, else a first plan of its own, until the limit; with a bound."""
+    return Engine(problem, limits, report).run(hint)
+
+
+@dataclass
+class Best:
+    """The best plan so far, shared by the threads."""
+
+    total: int
+    placed: Placed
+
+
+class Engine:
+    """One solve under way."""
+
+    def __init__(self, problem: Problem, limits: Limits, report: Report) -> None:
+        self.problem, self.limits, self.report = problem, limits, report
+        self.began = time.monotonic()
+        self.ends_at = self.began + limits.wall_s
+        self.workers = 1 if limits.deterministic else max(1, limits.workers or 1)
+        self.facts = Facts(problem)
+        self.contents = Contents(problem)
+        self.blank = Board(self.facts, self.contents, self.facts.earliest_makespan, limits.seed)
+        self.lock = threading.Lock()
+        self.found: Found | None = None
+        self.bound: int | None = None
+        self.best: Best | None = None
+        self.told_at = 0.0
+        self.steps = self.rounded = 0
+        self.made: Generator | None = None
+        self.hostless = bool((problem.job_gpus == 0).any())
+
+    def run(self, hint: Placed | None) -> Solution:
+        """The whole solve."""
+        board = self._first(hint)
+        if self.limits.deterministic or self.workers == 1:
+            self._alone(board)
+        else:
+            self._together(board)
+        return self._solution()
+
+    def _first(self, hint: Placed | None) -> Board:
+        """A sweep over the nodes, or the hint if that is better."""
+        board = self._board(self.problem.base, 0)
+        board.sweep()
+        board.place_hostless()
+        self._keep(board)
+        if hint is not None and hint != self.problem.base and not violations(self.problem, hint):
+            hinted = self._board(hint, 0)
+            board = min(board, hinted, key=lambda one: one.objective())
+            self._keep(board)
+        return board
+
+    def _board(self, placed: Placed, seed: int) -> Board:
+        board = self.blank.again(placed, seed)
+        board.value(None if self.found is None else self.found.prices.job)
+        return board
+
+    def _granted(self, board: Board, steps: int | None) -> Board:
+        """Grant the makespan that was reached, if that serves the plan better than to go on charging every late job."""
+        reached = board.makespan()
+        if not self.problem.makespan_cost or reached <= board.last:
+            return board
+        blank = Board(self.facts, self.contents, reached, self.limits.seed)
+        boards = [board, blank.again(board.placed(), 1)]
+        for one in boards:
+            self._improve(one, steps, time.monotonic() + RACE / 2 * self.limits.wall_s)
+        best = min(boards, key=lambda one: one.objective())
+        if best is not board:
+            self.blank = blank
+        return best
+
+    def _left(self) -> float:
+        return self.ends_at - time.monotonic()
+
+    def _over(self) -> bool:
+        return self._left() <= 0 or (
+            self.bound is not None and self.best is not None and self.best.total <= self.bound
+        )
+
+    # ---- one thread ----
+
+    def _alone(self, board: Board) -> None:
+        """Everything in turn, by numbers of iterations where the clock must not decide."""
+        fixed = self.limits.deterministic
+        steps = max(1, int(STEPS_PER_S * self.limits.wall_s)) if fixed else None
+        self._find_bound()
+        if self.found is not None:
+            board.value(self.found.prices.job)
+        self._improve(board, steps // 3 if steps else None, self.began + 0.5 * self.limits.wall_s)
+        board = self._granted(board, steps // 10 if steps else None)
+        self._pass_on(board)
+        rounded = self._from_columns(int(ROUNDS_PER_S * self.limits.wall_s) if fixed else None)
+        for other in rounded:
+            self._improve(other, steps // 6 if steps else None, time.monotonic() + RACE * self.limits.wall_s)
+        board = min([board, *rounded], key=lambda one: one.objective())
+        self._improve(board, steps // 2 if steps else None, self.ends_at)
+        self._keep(board, at_once=True)
+
+    def _improve(self, board: Board, steps: int | None, until: float) -> None:
+        """Ruin and recreate for so many steps or until a time."""
+        done = 0
+        while not self._over() and (done < steps if steps is not None else time.monotonic() < until):
+            board.improve(CHUNK, WIDE)
+            done += CHUNK
+            self._keep(board)
+        self.steps += done
+
+    # ---- several threads ----
+
+    def _together(self, board: Board) -> None:
+        """The bound beside a search; then columns, a dive and rounds on the best plan, again and again."""
+        thread = threading.Thread(target=self._find_bound, daemon=True)
+        thread.start()
+        while thread.is_alive() and not self._over():
+            self._improve(board, CHUNK, self.ends_at)
+        board = self._granted(board, None)
+        self._keep(board, at_once=True)
+        self._pass_on(board)
+        while not self._over():
+            board = self._race([board, *self._from_columns(None)])
+            until = time.monotonic() + max(2.0, CYCLE * self.limits.wall_s)
+            while not self._over() and time.monotonic() < until:
+                board = self._round(board)
+            self._keep(board, at_once=True)
+            self._pass_on(board)
+
+    def _race(self, boards: list[Board]) -> Board:
+        """Improve several plans for a while, each thread one after the other; the best."""
+        if len(boards) == 1:
+            return boards[0]
+        each_s = RACE * self.limits.wall_s / math.ceil(len(boards) / self.workers)
+
+        def work(i: int) -> None:
+            for board in boards[i :: self.workers]:
+                self._improve(board, None, min(self.ends_at, time.monotonic() + each_s))
+
+        in_parallel(work, self.workers)
+        return min(boards, key=lambda board: board.objective())
+
+    def _pass_on(self, board: Board) -> None:
+        if self.made is None:
+            self.made = Generator(self.problem, self.blank.last, self.limits.seed, self.workers)
+        self.made.columns.learn(board.placed(), board.table("COST"))
+
+    def _round(self, board: Board) -> Board:
+        """All threads at once, each on its own nodes; then everything is put together again."""
+        divided = len(board.pool) >= NODES_EACH * self.workers
+        parts = board.split(self.workers if divided else 1, self.steps)
+        while len(parts) < self.workers:
+            parts += board.split(1, self.steps + len(parts))
+        until = min(self.ends_at, time.monotonic() + ROUND_S + self.problem.jobs / 10_000)
+
+        def work(i: int) -> None:
+            while time.monotonic() < until:
+                parts[i].improve(CHUNK, WIDE)
+
+        in_parallel(work, len(parts))
+        self.steps += sum(part.steps for part in parts) - len(parts) * board.steps
+        best = min(parts, key=lambda part: part.total)
+        joined = self._board(board.gather(parts) if divided else best.placed(), self.steps)
+        kept = joined if joined.objective() <= board.objective() else board
+        self._keep(kept)
+        return kept
+
+    # ---- bound and columns ----
+
+    def _find_bound(self) -> None:
+        def heard(bound: int) -> None:
+            self.bound = bound if self.bound is None else max(bound, self.bound)
+            self.report(None, None, self.bound)
+
+        wall_s, fixed = self.limits.wall_s, self.limits.deterministic
+        self.found = pattern_bound(
+            self.problem,
+            self.ends_at if fixed else self.began + BOUND_BY * wall_s,
+            rounds=1 + int(BOUND_ROUNDS_PER_S * wall_s) if fixed else None,
+            report=heard,
+        )
+        if self.found is not None:
+            heard(self.found.bound)
+
+    def _from_columns(self, rounds: int | None) -> list[Board]:
+        """Plans rounded from the program over node columns; none if there is no time for it."""
+        if self.made is None or self._over():
+            return []
+        most_s = min(COLUMNS * self.limits.wall_s, self._left() - AFTER * self.limits.wall_s)
+        if rounds is None and most_s < COLUMNS_AT_LEAST_S + len(self.made.columns.shape) / NODES_PER_COLUMN_S:
+            return []
+        prices = self.found.prices.job if self.found is not None and not self.rounded else None
+        self.made.run(prices, rounds, time.monotonic() + most_s)
+        self.rounded += 1
+        if not self.made.master.columns or self._left() <= 0:
+            return []
+        choices = self._choices(self.made.master, rounds is not None)
+        return [self._rounded_board(plan_of(self.made.columns, chosen)) for chosen in choices]
+
+    def _choices(self, master: Master, deterministic: bool) -> list[list[int]]:
+        """A dive's choice of columns, and those of branch and bound where they have the time to be better."""
+        dive = Dive(master).run(math.inf if deterministic else time.monotonic() + DIVE * self.limits.wall_s)
+        seconds = ROUND * self.limits.wall_s
+        if deterministic or seconds < ROUND_AT_LEAST_S or master.nodes.sum() > MOST_NODES:
+            return [dive]
+        rounding = Rounding(master, self.limits.seed)
+        found: list[list[int] | None] = [None, None]
+
+        def work(i: int) -> None:
+            found[i] = rounding.by_highs(seconds) if i == 0 else rounding.by_cpsat(seconds, dive)
+
+        in_parallel(work, 2)
+        return [dive, *(choice for choice in found if choice)]
+
+    def _rounded_board(self, placed: Placed) -> Board:
+        """A plan made of columns, with the nodes filled that it leaves empty."""
+        board = self._board(self._mended(placed), self.rounded)
+        empty = [v for v in board.pool.tolist() if not board.table("NODE_GPUS")[v]]
+        if empty:
+            pool = board.pool
+            board.restrict(np.array(empty))
+            board.improve(STEPS_AN_EMPTY_NODE * len(empty), 0.5)
+            board.restrict(pool)
+        board.place_hostless()
+        return board
+
+    def _mended(self, placed: Placed) -> Placed:
+        """Without the newcomers that break a rule: members of a class differ in their reservations and quotas."""
+        plan = list(placed)
+        for _ in range(8):
+            faults = violations(self.problem, tuple(plan))
+            if not faults:
+                return tuple(plan)
+            for fault in faults:
+                for j in self._culprits(plan, fault.job, fault.gpu, fault.node):
+                    plan[j] = None
+        return self.problem.base
+
+    def _culprits(
+        self, plan: list[tuple[int, ...] | None], job: int | None, gpu: int | None, node: int | None
+    ) -> list[int]:
+        queued = [j for j, spot in enumerate(plan) if spot is not None and self.problem.home[j] is None]
+        if job is not None:
+            return [j for j in queued if j == job] or [j for j in queued if gpu in (plan[j] or ())][:1]
+        if gpu is not None:
+            return [j for j in queued if gpu in (plan[j] or ())][:1]
+        if node is not None:
+            on = [j for j in queued if any(self.problem.gpu_node[g] == node for g in plan[j] or ())]
+            return on[:1]
+        return queued[-1:]
+
+    # ---- what is known ----
+
+    def _keep(self, board: Board, at_once: bool = False) -> None:
+        """Remember and report a better plan: now and then, unless the clock must not decide or it is the last for now."""
+        total, now = board.objective(), time.monotonic()
+        with self.lock:
+            if self.best is not None and total >= self.best.total:
+                return
+            soon = self.best is not None and now - self.told_at < REPORT_S and self._left() > 0.3
+            if soon and not (at_once or self.limits.deterministic):
+                return
+            self.best = Best(total, board.placed())
+            self.told_at = now
+            self.report(self.best.placed, total, None)
+
+    def _solution(self) -> Solution:
+        if self.best is None:
+            raise RuntimeError("no plan was kept")  # the first is kept before anything else
+        if self.hostless:
+            board = self._board(self.best.placed, 0)
+            board.place_hostless()
+            self._keep(board, at_once=True)
+        total = objective(self.problem, self.best.placed).total
+        note = f"{self.steps} steps, {self.rounded} roundings, {len(self.made.columns.columns) if self.made else 0} columns"
+        return Solution(
+            "patterns",
+            Status.FEASIBLE,
+            self.best.placed,
+            total,
+            self.bound,
+            time.monotonic() - self.began,
+            note,
+        )

@@ -1,0 +1,267 @@
+"""The program over node columns and what is rounded from it: no better than the program says, and never more than there is."""
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from boards import VARIANTS, board_of, drawn
+from problems import HOUR, job, make, node, random_problem
+
+from solvers.check import ends, objective, violations
+from solvers.facts import Facts
+from solvers.node_columns import Column, NodeColumns
+from solvers.node_generation import Generator
+from solvers.node_master import GROUPS, Dive, Master, plan_of
+from solvers.node_rounding import Rounding
+from solvers.problem import Budget
+
+variants = pytest.mark.parametrize("variant", VARIANTS)
+EVER = float("inf")
+
+
+@lru_cache(maxsize=20)
+def generated(variant, seed):
+    """A generator after a few rounds, with its program; nobody may change it."""
+    return grown(drawn(variant, seed), seed)
+
+
+def grown(problem, seed=0, rounds=4):
+    found = Generator(problem, Facts(problem).earliest_makespan, seed, 1)
+    found.run(None, rounds, 0.0)
+    return found
+
+
+def of_columns(problem, columns):
+    """The program over columns made by hand."""
+    made = NodeColumns(problem, Facts(problem).earliest_makespan)
+    for column in columns:
+        assert made.add(column)
+    master = Master(made)
+    master.add(range(len(columns)))
+    return master
+
+
+def held(master, chosen):
+    """How many of each class a choice of columns holds, in whole jobs; shape (C,)."""
+    total = np.zeros(master.classes)
+    for number in chosen:
+        for c, amount in master.coefficients(master.made.columns[number]).items():
+            total[c] += amount
+    return total
+
+
+def value(master, chosen):
+    """What the program charges for a choice of columns, less what waiting costs everybody."""
+    cost = float(sum(master.made.columns[number].cost for number in chosen))
+    for left, steps in zip(held(master, chosen) + 1e-9, master.steps, strict=True):
+        for wait, count in steps:
+            cost -= wait * min(count, left)
+            left -= min(count, left)
+    return cost
+
+
+# ---- the program ----
+
+
+@variants
+def test_prices_and_rents_explain_the_program(variant):
+    """Duality: no column is worth more than its node's rent, and rents and surplus of the members add up to the value."""
+    master = generated(variant, 0).master
+    made, room = master.made, 1e-6 * master.scale * 1e4
+    assert (master.prices >= 0).all() and (master.rents >= 0).all()
+    for column in made.columns:
+        worth = sum(master.prices[c] * amount for c, amount in master.coefficients(column).items())
+        assert worth - column.cost <= master.rents[column.shape] + room
+    surplus = sum(
+        count * max(0.0, wait - price)
+        for price, steps in zip(master.prices, master.steps, strict=True)
+        for wait, count in steps
+    )
+    assert -master.objective == pytest.approx(master.rents @ master.nodes + surplus, rel=1e-6)
+
+
+@variants
+def test_jobs_of_which_columns_hold_more_than_there_are_have_no_price(variant):
+    master = generated(variant, 0).master
+    supplied = np.zeros(master.classes)
+    for number, count in zip(master.columns, master.value, strict=True):
+        for c, amount in master.coefficients(master.made.columns[number]).items():
+            supplied[c] += count * amount
+    over = supplied > master.supply + 1e-6
+    assert (master.prices[over] <= 1e-6 * master.scale).all()
+    assert (master.prices > 0).any()
+
+
+def test_a_second_job_of_which_there_is_only_one_is_worth_nothing():
+    """One job, two columns with it on two nodes: the program uses one, and the job has no price any more."""
+    problem = make([node(1), node(1, memory_mib=70_000)], [job()])
+    master = of_columns(problem, [Column(shape, ((0, (0,)),), 0) for shape in (0, 1)])
+    assert master.objective == pytest.approx(-HOUR)
+    assert master.prices.tolist() == [0.0] or master.rents.tolist() == [0.0, 0.0]
+    crowded = of_columns(problem, [Column(0, ((0, (0,)), (0, (0,))), 0)])
+    assert (crowded.prices.tolist(), crowded.rents.tolist()) == ([0.0], [pytest.approx(HOUR)])
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"additive": False}, {"types": 4}, {"nodes_of": 4}, {"cpu_only": True}]
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_program_over_a_plans_columns_costs_no_more_than_the_plan(given, seed):
+    """Where no class has more members than its waiting costs have steps; ends are charged job by job."""
+    problem = random_problem(seed, 50, 40, makespan=0, **given)
+    board = board_of(problem, problem.base, seed=seed)
+    board.sweep()
+    made = NodeColumns(problem, 0)
+    made.learn(board.placed(), board.table("COST"))
+    assert max(map(len, made.members)) <= GROUPS
+    master = Master(made)
+    master.add(range(len(made.columns)))
+    cpu_only = problem.wait_cost[problem.job_gpus == 0].sum()
+    assert master.objective + made.all_wait <= objective(problem, board.placed()).total - cpu_only + 1e-3
+    assert master.objective < -0.1 * made.all_wait
+
+
+# ---- plans rounded from it ----
+
+
+def rounded(master, seed=0):
+    """The choices of all who round."""
+    rounding = Rounding(master, seed)
+    dive = Dive(master).run(EVER)
+    return {"dive": dive, "cp-sat": rounding.by_cpsat(5.0, dive), "highs": rounding.by_highs(5.0)}
+
+
+@pytest.mark.parametrize("variant", ["plain", "odd, running, reserved", "set-wise, without GPUs, budgets"])
+@pytest.mark.parametrize("seed", range(2))
+def test_branch_and_bound_is_between_the_program_and_the_dive(variant, seed):
+    """The two agree to the gap that HiGHS leaves open."""
+    master = generated(variant, seed).master
+    values = {name: value(master, chosen) for name, chosen in rounded(master).items()}
+    gap = 2e-4 * abs(master.objective)
+    assert master.objective - gap <= min(values.values())
+    assert values["cp-sat"] == pytest.approx(values["highs"], abs=gap)
+    assert max(values["cp-sat"], values["highs"]) <= values["dive"] + gap
+    assert values["dive"] <= 0.9 * master.objective
+
+
+@variants
+@pytest.mark.parametrize("seed", range(3))
+def test_a_choice_never_uses_more_nodes_than_there_are_and_no_part_of_a_gang(variant, seed):
+    master = generated(variant, seed).master
+    made = master.made
+    for name, chosen in rounded(master).items():
+        used = np.bincount([made.columns[number].shape for number in chosen], minlength=master.shapes)
+        assert (used <= master.nodes).all(), name
+        total = held(master, chosen)
+        if name == "dive":
+            assert (total <= master.supply + 1e-6).all()
+        else:
+            assert total == pytest.approx(np.rint(total))
+        plan = plan_of(made, chosen)
+        assert {fault.rule for fault in violations(made.problem, plan)} <= {"window"}
+        assert objective(made.problem, plan).total < objective(made.problem, made.problem.base).total
+
+
+def wide(nodes, jobs, **given):
+    return make([node(2)] * nodes, jobs, **given)
+
+
+def test_gangs_over_nodes_come_whole():
+    """3 nodes, gangs of 2 nodes each, and a job that is worth less than half a gang: a gang and the job."""
+    problem = wide(3, [job(4, max_nodes=2)] * 2 + [job(2, wait_cost=HOUR)])
+    gang, single = Column(0, ((0, (0, 1)),), 0), Column(0, ((1, (0, 1)),), 0)
+    master = of_columns(problem, [gang, single])
+    assert master.objective == pytest.approx(-6 * HOUR)  # a gang and a half
+    for chosen in rounded(master).values():
+        plan = plan_of(master.made, chosen)
+        assert violations(problem, plan) == ()
+        assert sum(spot is not None for spot in plan[:2]) == 1
+        if chosen != [0, 0, 0]:
+            assert plan[2] is not None
+    assert sorted(rounded(master)["highs"]) == sorted(rounded(master)["cp-sat"]) == [0, 0, 1]
+
+
+def test_a_gang_that_got_one_part_gets_the_others():
+    """Its parts lie in different columns, with different company."""
+    problem = wide(4, [job(4, max_nodes=2), job(1, type=1), job(1, type=2), job(2, wait_cost=HOUR // 4)])
+    shared = [Column(0, tuple(sorted([(0, (0, 1)), (c, (0,))])), 0) for c in (1, 2)]
+    alone = [Column(0, ((c, (0, 1)),), 0) for c in (0, 3)]
+    master = of_columns(problem, [*shared, *alone])
+    plan = plan_of(master.made, Dive(master).run(EVER))
+    assert plan[0] is not None and plan[3] is not None
+    assert len({int(problem.gpu_node[g]) for g in plan[0]}) == 2
+
+
+def test_a_dive_that_is_late_takes_what_it_can_at_once():
+    master = generated("plain", 0).master
+    hurried = Dive(master).run(0.0)
+    used = np.bincount([master.made.columns[i].shape for i in hurried], minlength=master.shapes)
+    assert (used <= master.nodes).all() and (held(master, hurried) <= master.supply + 1e-6).all()
+    assert violations(master.made.problem, plan_of(master.made, hurried)) == ()
+    assert master.objective * 1.0001 <= value(master, hurried) < 0.7 * master.objective
+
+
+def test_nothing_is_chosen_where_there_is_nothing():
+    for problem in (make(), make([node(1)]), make([], [job()]), make([node(1, closed=True)], [job()])):
+        master = grown(problem).master
+        assert plan_of(master.made, Dive(master).run(EVER)) == problem.base
+        assert master.objective == 0
+
+
+# ---- who gets the places ----
+
+
+def test_those_whose_waiting_costs_most_are_placed_first():
+    waits = [3 * HOUR, 5 * HOUR, 4 * HOUR]
+    problem = make([node(1)] * 2, [job(wait_cost=wait) for wait in waits])
+    master = of_columns(problem, [Column(0, ((0, (0,)),), 0)])
+    assert master.objective == pytest.approx(-9 * HOUR)
+    assert plan_of(master.made, [0, 0]) == (None, (0,), (1,))
+    assert plan_of(master.made, [0, 0, 0]) == (None, (0,), (1,))
+
+
+def test_the_next_in_line_is_placed_where_a_budget_is_used_up():
+    waits = [5 * HOUR, 4 * HOUR, 3 * HOUR, 2 * HOUR]
+    budgets = (Budget("quota", "team", 3, (0, 1, 2), (2, 2, 1)), Budget("quota", "other", 9, (3,), (10,)))
+    problem = make([node(1)] * 4, [job(wait_cost=wait) for wait in waits], budgets=budgets)
+    master = of_columns(problem, [Column(0, ((0, (0,)),), 0)])
+    plan = plan_of(master.made, [0, 0, 0, 0])
+    assert plan == ((0,), None, (1,), None)
+    assert violations(problem, plan) == ()
+
+
+def test_who_runs_stays_and_who_needs_no_gpu_waits():
+    problem = make([node(2)] * 2, [job(home=(0,)), job(0), job(0, home=(1,))], max_moves=3)
+    found = grown(problem)
+    assert plan_of(found.columns, Dive(found.master).run(EVER)) == problem.base
+
+
+def test_more_rounds_give_a_better_program_and_prices_only_of_jobs_start_it():
+    problem = drawn("plain", 1)
+    few, many = grown(problem, rounds=1), grown(problem, rounds=6)
+    assert many.master.objective < few.master.objective
+    warm = Generator(problem, Facts(problem).earliest_makespan, 0, 1)
+    prices = np.full(problem.jobs, np.nan)
+    queued = few.columns.class_of >= 0
+    prices[queued] = few.master.prices[few.columns.class_of[queued]]
+    warm.run(prices, 1, 0.0)
+    assert warm.master.objective < few.master.objective
+
+
+def test_two_generators_with_one_seed_find_the_same_columns():
+    problem = drawn("everything", 1)
+    one, two = grown(problem, 3), grown(problem, 3)
+    assert one.columns.columns == two.columns.columns
+    assert Dive(one.master).run(EVER) == Dive(two.master).run(EVER)
+
+
+@variants
+def test_the_plan_of_a_dive_ends_in_time(variant):
+    """Unless who waits or runs does not."""
+    found = generated(variant, 0)
+    problem = found.columns.problem
+    last = Facts(problem).earliest_makespan
+    plan = plan_of(found.columns, Dive(found.master).run(EVER))
+    late = [j for j, end in enumerate(ends(problem, plan)) if end is not None and end > last]
+    if problem.makespan_cost:
+        assert all(plan[j] is None or problem.home[j] is not None for j in late)
