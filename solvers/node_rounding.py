@@ -6,11 +6,15 @@ are a multiple of what its gangs are cut into. On a few hundred nodes either may
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import highspy
 import numpy as np
-from ortools.sat.python import cp_model
 
 from solvers.node_master import Master
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
 
 #: With more nodes, neither finds anything in the time there is.
 MOST_NODES = 160
@@ -50,6 +54,8 @@ class Rounding:
 
     def by_cpsat(self, seconds: float, hint: list[int]) -> list[int] | None:
         """The best found in a time by CP-SAT, begun from a choice of columns; None if there is none."""
+        from ortools.sat.python import cp_model  # 50 MiB, so only where it is used
+
         model = cp_model.CpModel()
         nodes, made, master = self.master.nodes, self.made, self.master
         x = [model.new_int_var(0, int(nodes[column.shape]), "") for column in self.columns]

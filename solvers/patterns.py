@@ -281,8 +281,9 @@ class Engine:
             if not faults:
                 return tuple(plan)
             for fault in faults:
-                for j in self._culprits(plan, fault.job, fault.gpu, fault.node):
-                    plan[j] = None
+                if fault.job is None or plan[fault.job] is not None:  # else it has just been taken out
+                    for j in self._culprits(plan, fault.job, fault.gpu, fault.node):
+                        plan[j] = None
         return self.problem.base
 
     def _culprits(

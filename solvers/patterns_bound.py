@@ -17,14 +17,14 @@ from solvers.patterns_master import Master
 from solvers.problem import Problem
 from solvers.relaxation import Duals, Pricing, Relaxation
 
-#: Stop when better prices could lift the bound by no more than this part of it.
+#: Stop when better prices could lift the bound by no more than this part of what it is above the unavoidable.
 GAP = 2e-4
 #: The part of the new duals in the next prices, far from the end and near it.
 STEP, NEAR = 0.5, 0.9
 CLOSE = 2e-3
 #: Rounds of pricing who may leave, and the gap from which on that is worth while.
 SETTLE, SETTLED = 2, 0.05
-#: Rounds that may lift the bound by less than the gap.
+#: Rounds in which bound and program may come closer by less than the gap.
 PATIENCE = 6
 
 
@@ -138,20 +138,22 @@ class _Search:
         for part in STARTS:
             if time.monotonic() < deadline:
                 master.add(self.calm.at(_flat(self.calm, part)))
-        best, step, idle = -np.inf, STEP, 0
+        best, cost, step, idle, gap = -np.inf, np.inf, STEP, 0, np.inf
         while time.monotonic() < deadline and (rounds is None or self.rounds < rounds):
             duals = master.solve(deadline - time.monotonic())
             if duals is None:
                 break
             trial = duals if centre is None else centre.towards(duals, step)
-            gap = (master.value - best) / max(abs(best), 1.0)
             pricing = self.attempt_calm(trial, settled=gap < SETTLED or self.rounds % 5 == 4)
             self.rounds += 1
             new = master.add(pricing)
-            idle = 0 if pricing.bound > best + GAP * abs(best) else idle + 1
+            # Of what the plan decides: the longest job may be most of the cost.
+            scale = max(abs(max(best, pricing.bound) - self.calm.fixed), 1.0)
+            better = pricing.bound > best + GAP * scale or master.cost < cost - GAP * scale
+            idle, cost = 0 if better else idle + 1, master.cost
             if pricing.bound > best:
                 best, centre = pricing.bound, trial
-            gap = (master.value - best) / max(abs(best), 1.0)
+            gap = (master.value - best) / scale
             if gap <= GAP or idle == PATIENCE or (not new and step == 1.0):
                 self.closed = True
                 break

@@ -303,16 +303,20 @@ class Master:
         return Duals(row, budget, 0.0)
 
     @property
+    def cost(self) -> float:
+        """What the program costs less than if all waited."""
+        return self.objective * self.unit
+
+    @property
     def value(self) -> float:
         """What the program costs, to compare with the bound; inf if it looks at a sample, whose cost says little."""
-        if any(
-            len(s) < len(pool.counts) for s, pool in zip(self.sample, self.relaxed.kin.pools, strict=True)
-        ):
+        pools = self.relaxed.kin.pools
+        if any(len(s) < len(pool.counts) for s, pool in zip(self.sample, pools, strict=True)):
             return np.inf
-        relaxed, jobs = self.relaxed, self.relaxed.jobs
+        jobs = self.relaxed.jobs
         waits = jobs.wait[np.isfinite(jobs.wait) & (jobs.row >= 0)].sum()
         free = np.minimum(jobs.wait, jobs.run)[jobs.row < 0].sum()
-        return float(relaxed.fixed + self.objective * self.unit + waits + free)
+        return float(self.relaxed.fixed + self.cost + waits + free)
 
 
 def _sample(counts: tuple[int, ...]) -> list[tuple[int, float]]:

@@ -24,7 +24,7 @@ from solvers.slots import Groups, Table, table
 KEEP = 0.8
 #: Weights of slots, memory and share in what a crowd fills; a few slots always count, so that crowds end.
 WEIGHTS = np.array(
-    [(0.05 + 0.95 * (4 - i - j) / 4, 0.95 * i / 4, 0.95 * j / 4) for i in range(5) for j in range(5 - i)]
+    [(0.001 + 0.999 * (4 - i - j) / 4, 0.999 * i / 4, 0.999 * j / 4) for i in range(5) for j in range(5 - i)]
 )
 
 

@@ -234,7 +234,8 @@ class _Run:
     def automatic(self) -> tuple[_Step, ...]:
         """A short search for a good hint, the exact engine if its model is small enough, and a search again."""
         exact = _Step((engines.EXACT,), columns_per_s=COLUMNS_PER_S)
-        columns = self._columns(self._cap(engines.EXACT, exact))
+        cap = self._cap(engines.EXACT, exact)
+        columns = 0 if cap is None else self._columns(cap)
         patterns = self._limits.wall_s >= PATTERNS_S and columns != 0 and engines.compiled()
         if patterns and columns is None:
             return (_Step((engines.PATTERNS,)),)

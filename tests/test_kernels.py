@@ -123,6 +123,36 @@ def test_a_preempted_job_makes_room_for_a_costlier_one():
     assert board.objective() == HOUR // 10 + 7
 
 
+@pytest.mark.parametrize("rule", [{"memory_mib": 60_000}, {"share": 600}, {"cpu_milli": 6}, {"alone": True}])
+def test_nobody_takes_the_place_of_a_running_job_that_has_nowhere_else_to_go(rule):
+    """It may move and cannot: a step that gave its place away is undone when it comes home."""
+    jobs = [job(home=(0,), movable=True, **rule), job(wait_cost=9 * HOUR, **rule)]
+    board = board_of(make([node(1, cpu_milli=10)], jobs, max_moves=1), ((0,), None))
+    for _ in range(20):
+        board.improve(few(40), WIDE)
+        check(board)
+    assert board.placed() == ((0,), None)
+
+
+def test_nobody_leaves_two_behind_that_may_not_share_without_him():
+    """Jobs 0, 1 and 2 get 2.4 done together, of which the first, of twice the size, would alone get 2. Without the last,
+    whose waiting costs next to nothing, the second is faster, but both get less done than the 2 of the first alone."""
+    slow = {(0, (1, 2)): 1400, (1, (0, 2)): 2000, (2, (0, 1)): 2100, (0, (1,)): 1400, (1, (0,)): 1900}
+    jobs = [job(2, type=0), job(type=1, wait_cost=9 * HOUR), job(type=2, wait_cost=1, unit_interference=1)]
+    problem = make(
+        [node(2)],
+        jobs,
+        slowdown=lambda kind, victim, co: slow.get((victim, co), 1350 if victim == 0 else 2100),
+    )
+    plan = ((0, 1), (0,), (0,))
+    assert violations(problem, plan) == ()
+    assert {fault.rule for fault in violations(problem, (*plan[:2], None))} == {"gate"}
+    board = board_of(problem, plan)
+    for _ in range(20):
+        board.improve(few(20), WIDE)
+        check(board)
+
+
 def test_a_job_comes_home_only_if_those_without_gpus_that_came_meanwhile_leave_it_room():
     """Node 0 has 10 cores: job 0 runs there with 6, job 1 moved away with its 4, and job 2 took 4 of its place."""
     homes = [job(home=(0,), cpu_milli=6), job(home=(0,), cpu_milli=4, movable=True, move_cost=HOUR)]

@@ -1,5 +1,7 @@
 """What the kernels let in is what the referee lets in: no less, so that nothing good is missed, and no more."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from boards import VARIANTS, anyhow, board_of, drawn, few, scattered
@@ -208,6 +210,48 @@ def test_a_gang_over_two_nodes_keeps_to_its_rules(facts, whole, over):
         board.improve(few(80), 1.0)
     assert (board.placed()[0] is not None) == over
     assert violations(problem, board.placed()) == ()
+
+
+def test_a_gang_spans_no_more_nodes_than_it_may():
+    for most, over in ((2, False), (3, True)):
+        problem = make([node(1) for _ in range(3)], [job(3, max_nodes=most)])
+        board = board_of(problem, (None,))
+        view = [0, 1, 2]
+        width = see(board, view)
+        for x in range(width):
+            fill.look(board.a, board.f, 0, 0, x)
+        assert (fill.place_for(board.a, board.f, 0, 0, len(view), width) < fill.NEVER) == over
+
+
+@pytest.mark.parametrize("running", list(product([False, True], repeat=3)))
+def test_nobody_new_may_make_the_others_get_less_done_together(running):
+    """Two at 0.95 each get 1.9 done, three at 0.6 each 1.8: more than any of them alone, and less than any two."""
+    jobs = [job(type=t, home=(0,) if at_home else None) for t, at_home in enumerate(running)]
+    slowdown = {0: 1000, 1: 1052, 2: 1666}
+    problem = make([node(1)], jobs, slowdown=lambda kind, victim, co: slowdown[len(co)])
+    board = board_of(problem, ((0,),) * 3)
+    assert place.holds(board.a, board.f, 0) == all(running)
+    assert (violations(problem, board.placed()) == ()) == all(running)
+    for j, at_home in enumerate(running):
+        if not at_home:
+            plan = tuple(None if i == j else (0,) for i in range(3))
+            assert offers(board_of(problem, plan), j, [0]) == {}
+
+
+def test_a_gang_takes_its_part_of_each_node_rounded_up():
+    """Ten milli-CPUs for three GPUs: seven for two of them, four for the other; as many MiB."""
+    gang = job(3, cpu_milli=10, host_memory_mib=10, max_nodes=2)
+    for cores, memory, good in (((7, 4), (7, 4), True), ((6, 4), (7, 4), False), ((7, 4), (7, 3), False)):
+        nodes = [
+            node(n, cpu_milli=c, host_memory_mib=m) for n, c, m in zip((2, 1), cores, memory, strict=True)
+        ]
+        problem = make(nodes, [gang])
+        board = board_of(problem, ((0, 1, 2),))
+        assert board.table("CPU_USED").tolist() == board.table("HOST_USED").tolist() == [7, 4]
+        judged = [place.node_holds(board.a, board.f, v) for v in range(2)]
+        assert all(judged) == good == (violations(problem, board.placed()) == ())
+        empty = board_of(problem, (None,))
+        assert all(fill.fits(empty.a, empty.f, 0, v, n) for v, n in ((0, 2), (1, 1))) == good
 
 
 def test_a_budget_that_one_of_two_draws_on_is_kept_and_used_up():

@@ -104,9 +104,45 @@ def test_a_crowd_is_never_worth_less_than_those_in_it(held, monkeypatch):
         slowdown=pair,
         gate=False,
     )
-    together = tuple((0,) for _ in range(9))
-    assert Relaxation(problem).table.crowd.content.size
-    assert pattern_bound(problem, LATER).bound <= objective(problem, together).total < 6 * HOUR
+    cost = objective(problem, tuple((0,) for _ in range(9))).total
+    relaxed = Relaxation(problem)
+    assert relaxed.table.crowd.content.size
+    for price in np.linspace(0, HOUR, 20):
+        assert (
+            relaxed.at(Duals(np.full(len(relaxed.kin.rows), price), np.zeros(0), 0.0)).bound
+            <= cost
+            < 6 * HOUR
+        )
+
+
+def test_a_resident_may_end_earlier_when_somebody_joins():
+    problem = make(
+        [node(1)],
+        [job(home=(0,), work=100_000), job(home=(0,)), job(type=1)],
+        slowdown=lambda m, a, co: 1500 if len(co) == 1 else 1200,
+        types=2,
+        makespan_cost=100_000,
+        gate=False,
+    )
+    assert pattern_bound(problem, LATER).bound <= objective(problem, ((0,), (0,), (0,))).total
+
+
+def test_merged_kins_pass_the_gate(monkeypatch):
+    # Two gangs of two share two GPUs; one of them is merged with a smaller job, as whose it would not pass.
+    monkeypatch.setattr(slots, "EMPTY", 10)
+    problem = make(
+        [node(2), node(1, max_tenants=1)],
+        [
+            job(2, type=0, max_nodes=2),
+            job(2, type=1, max_nodes=2),
+            job(type=0, wait_cost=1),
+            job(home=(2,), type=1),
+        ],
+        slowdown=lambda m, a, co: 1000 + 500 * len(co),
+        types=2,
+    )
+    cost = objective(problem, ((0, 1), (0, 1), None, (2,))).total
+    assert pattern_bound(problem, LATER).bound <= cost < 2 * HOUR
 
 
 def test_without_a_compiler_it_is_the_same():
@@ -150,6 +186,7 @@ BY_HAND = {
     "share": (make([node(1)], [job(share=625)] * 2), HOUR),
     "consent": (make([node(1)], [job(share_group=1), job(share_group=2)]), HOUR),
     "a cap": (make([node(1)], [job(cap_milli=1200), job()], slowdown=1250), HOUR),
+    "a cap that is just kept": (make([node(1)], [job(cap_milli=1250), job()], slowdown=1250), 0.4 * HOUR),
     "a pair that progresses less than one": (make([node(1)], [job(), job()], slowdown=2100), HOUR),
     "a pair that progresses more": (make([node(1)], [job()] * 2, slowdown=1250), 0.4 * HOUR),
     "a third who would slow two more than it gains": (
@@ -181,7 +218,20 @@ BY_HAND = {
     "an end": (make([node(1)], [job(work=7000, deferred_end=50)], makespan_cost=10), 70),
     "a running job": (make([node(1, max_tenants=1)], [job(home=(0,), speed_milli=600)]), 0.4 * HOUR),
     "its end at home": (make([node(1, max_tenants=1)], [job(home=(0,), speed_milli=[500, 1000], work=7000)], makespan_cost=10, kinds=2), 140 + 0.5 * HOUR),
+    "its end beside another, whom nobody can join": (
+        make([node(1, max_tenants=2)], [job(home=(0,), work=70_000), job(home=(0,))], slowdown=1250, makespan_cost=10),
+        880 + 0.4 * HOUR,
+    ),
     "beside a running job": (make([node(1, max_tenants=2)], [job(home=(0,)), job()], slowdown=1250), 0.4 * HOUR),
+    "a third without which nobody asks what the residents gain": (
+        make(
+            [node(1)],
+            [job(home=(0,), type=0), job(home=(0,), type=1), job(type=2)],
+            slowdown=lambda m, a, co: 1600 if len(co) == 2 else 1110 if a + co[0] == 1 else 1000,
+            types=3,
+        ),
+        3 * HOUR * 3 / 8,
+    ),
     "residents over the memory": (make([node(1)], [job(home=(0,), memory_mib=60_000)] * 2), 0),
     "residents over the cores": (make([node(2, cpu_milli=1)], [job(home=(0,), cpu_milli=9)] * 2), 0),
     "residents over the cores, and one who would come": (

@@ -49,7 +49,7 @@ def put(monkeypatch):
 def _fakes(put):
     """The greedy places one job; nobody knows a bound; the other engines find nothing."""
     put("greedy", says("greedy", placed=ONE))
-    for name in (engines.BOUND, "search", "cp-sat", "highs", "cbc"):
+    for name in (engines.BOUND, "patterns", "search", "cp-sat", "highs", "cbc"):
         put(name, says(name, status=Status.NO_ANSWER))
 
 
@@ -394,6 +394,7 @@ def test_a_model_that_would_be_too_large_is_never_built(two, put):
 
 
 def test_a_short_limit_admits_only_a_smaller_model(two, put, monkeypatch):
+    monkeypatch.setattr(engines, "compiled", lambda: False)
     monkeypatch.setattr("solvers.run.estimate", lambda problem, cap: 3000 if cap >= 3000 else None)
     put("search", says("search", placed=BOTH))
     put("cp-sat", says("cp-sat", placed=BOTH), cap=100_000)
@@ -408,12 +409,49 @@ def test_a_short_limit_admits_only_a_smaller_model(two, put, monkeypatch):
     assert tried == [["greedy", "bound", "search"], ["greedy", "bound", "search", "cp-sat", "search"]]
 
 
-def test_auto_searches_instead_where_the_exact_model_is_too_large(two, put):
+def test_auto_searches_instead_where_the_exact_model_is_too_large(two, put, monkeypatch):
+    monkeypatch.setattr(engines, "compiled", lambda: False)
     put("cp-sat", raises, cap=1)
     put("search", says("search", placed=BOTH))
     found = solvers.solve(two, AMPLE)
     assert [a.engine for a in found.attempts] == ["greedy", "bound", "cp-sat", "search"]
     assert found.engine == "search"
+
+
+@pytest.mark.parametrize(
+    ("columns", "tried"),
+    [
+        (None, ["greedy", "patterns"]),
+        (3000, ["greedy", "patterns", "cp-sat", "patterns"]),
+        (300, ["greedy", "bound", "search", "cp-sat", "search"]),
+    ],
+)
+def test_auto_uses_the_pattern_engine_where_the_exact_model_is_not_tiny(
+    two, put, monkeypatch, columns, tried
+):
+    monkeypatch.setattr("solvers.run.estimate", lambda problem, cap: columns)
+    monkeypatch.setattr(engines, "compiled", lambda: True)
+    monkeypatch.setattr(engines, "preload", lambda name: None)
+    for name in ("patterns", "search", "cp-sat"):
+        put(name, says(name, placed=BOTH), cap=None if name == "patterns" else 100_000)
+    found = solvers.solve(two, Limits(wall_s=5))
+    assert [a.engine for a in found.attempts] == tried
+
+
+def test_the_greedy_answers_after_all_where_the_pattern_engine_fails(two, put, monkeypatch):
+    monkeypatch.setattr("solvers.run.estimate", lambda problem, cap: None)
+    monkeypatch.setattr("solvers.run.GREEDY_JOBS", 0)
+    monkeypatch.setattr(engines, "compiled", lambda: True)
+    monkeypatch.setattr(engines, "preload", lambda name: None)
+
+    def fails(problem, limits, hint, report):
+        raise ZeroDivisionError
+
+    put("patterns", fails)
+    put("cp-sat", raises, cap=1)
+    found = solvers.solve(two, Limits(wall_s=5))
+    assert [a.engine for a in found.attempts if a.engine != "base"] == ["patterns", "greedy"]
+    assert (found.engine, found.placed) == ("greedy", ONE)
 
 
 def test_auto_does_without_an_engine_that_is_not_installed(two, put, monkeypatch):
@@ -487,6 +525,7 @@ def test_a_deterministic_run_gives_engines_one_worker_and_limits_that_no_clock_s
         return Solution("x", Status.NO_ANSWER, note=note)
 
     monkeypatch.setattr("solvers.run.estimate", lambda problem, cap: 40_000)
+    monkeypatch.setattr(engines, "compiled", lambda: False)
     for name in (engines.BOUND, "search", "cp-sat"):
         put(name, reveals, cap=1000)
     found = solvers.solve(two, Limits(wall_s=100, deterministic=True, workers=4, seed=3))
