@@ -25,7 +25,7 @@ import highspy
 import numpy as np
 
 from solvers.facts import Facts
-from solvers.problem import MILLI, NETWORK, NVLINK, PCIE, Interference, Problem
+from solvers.problem import MILLI, NETWORK, NVLINK, PCIE, PPM, Interference, Problem
 from solvers.state import counts_by_node
 
 #: Jobs in the linear program that finds the prices.
@@ -49,8 +49,10 @@ def lower_bound(problem: Problem) -> int:
     options = _options(facts)
     free = np.zeros(len(options.rows))
     best = max(options.value(free), options.value(_prices(options)))
-    # The terms of the program are rounded down, three to a job; floating point sums are right to ten digits.
-    return fixed + int(np.floor(best - 4 * problem.jobs - 1e-10 * abs(best)))
+    # The terms of the program are rounded down, three to a job, and so is the part of its progress that a job keeps beside
+    # others: a millionth of it may be charged as interference instead of locality. Sums of floats have ten digits.
+    swapped = np.maximum(problem.unit_locality - problem.unit_interference, 0).sum() / PPM
+    return fixed + int(np.floor(best - 4 * problem.jobs - swapped - 1e-10 * abs(best)))
 
 
 @dataclass(frozen=True)

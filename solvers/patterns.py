@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solvers.bound import lower_bound
 from solvers.check import objective, violations
 from solvers.contents import Contents
 from solvers.facts import Facts
@@ -37,7 +38,7 @@ ROUND_S = 0.7
 #: With fewer nodes than this for each thread, every thread has all of them and the better plan counts.
 NODES_EACH = 8
 #: The part of the limit by which the bound should be done, and parts for columns, dive, race of plans, and rounds.
-BOUND_BY, COLUMNS, DIVE, RACE, CYCLE = 0.35, 0.3, 0.1, 0.08, 0.15
+BOUND_BY, COLUMNS, DIVE, RACE, CYCLE = 0.6, 0.3, 0.1, 0.08, 0.15
 #: The part of the limit for branch and bound over columns, and seconds below which it is not worth starting.
 ROUND, ROUND_AT_LEAST_S = 0.07, 1.5
 #: Columns are not worth generating with less than this part of the limit left for what is made of them.
@@ -222,6 +223,9 @@ class Engine:
             self.report(None, None, self.bound)
 
         wall_s, fixed = self.limits.wall_s, self.limits.deterministic
+        heard(
+            lower_bound(self.problem)
+        )  # soon there, and at times the higher: it prices the cores of jobs without GPUs
         self.found = pattern_bound(
             self.problem,
             self.ends_at if fixed else self.began + BOUND_BY * wall_s,

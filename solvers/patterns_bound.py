@@ -98,7 +98,6 @@ class _Search:
         # Prices of the queue are found as if everybody stayed; those who may leave are priced after them.
         self.leave = bool(relaxed.kin.rows.runs.any())
         self.calm = Relaxation(replace(relaxed.problem, max_moves=0)) if self.leave else relaxed
-        self.movers = relaxed.zero()
 
     def attempt(self, duals: Duals) -> Pricing:
         """Evaluate prices; keep them if they are the best."""
@@ -119,12 +118,13 @@ class _Search:
         return pricing
 
     def settle(self, duals: Duals) -> None:
-        """Price who may leave, given the prices of the queue."""
+        """Price who may leave, given the prices of the queue: from no prices on, as bad ones would lead to worse."""
         rows, calm = self.relaxed.kin.rows, np.r_[duals.row, 0.0]
         queue = calm[self.calm.kin.rows.of[rows.first]]
+        whole = Duals(np.where(rows.runs, 0.0, queue), duals.budget, 0.0)
         for _ in range(SETTLE):
-            whole = Duals(np.where(rows.runs, self.movers.row, queue), duals.budget, self.movers.move)
-            self.movers = settle(self.relaxed, whole, self.attempt(whole))
+            whole = settle(self.relaxed, whole, self.attempt(whole))
+        self.attempt(whole)
 
     def run(self, deadline: float, warm: Duals | None, rounds: int | None) -> None:
         """Rounds of the linear program until it can hardly lift the bound."""
@@ -132,7 +132,6 @@ class _Search:
         centre = None
         if warm is not None:
             self.attempt(warm)
-            self.movers = warm
             centre = self._calm_prices(warm)
             master.add(self.calm.at(centre))
         for part in STARTS:

@@ -12,6 +12,7 @@ other edge), and the 2 G jobs that remain form G edges at most. The optimum is t
 less that weight without the idle edges.
 """
 
+import time
 from functools import cache
 from itertools import combinations
 
@@ -24,10 +25,14 @@ from problems import HOUR, job, make, node
 from solvers import engines
 from solvers.bound import lower_bound
 from solvers.check import objective, violations
+from solvers.patterns_bound import pattern_bound
 from solvers.problem import FORBIDDEN, Limits, Problem, Solution, Status
 
 #: Every function that gives a lower bound of a problem, by name.
-BOUNDS = {"lower_bound": lower_bound}
+BOUNDS = {
+    "lower_bound": lower_bound,
+    "pattern_bound": lambda problem: pattern_bound(problem, time.monotonic() + 5).bound,
+}
 #: Engines that prove optima of this size.
 EXACT = ("cp-sat", "highs", "cbc")
 #: Jobs and GPUs that can be tried out in full, from too few jobs to far too many.

@@ -65,6 +65,7 @@ ARROWS = {
         "solvers.search",
     ],
     "solvers.patterns": [
+        "solvers.bound",
         "solvers.check",
         "solvers.node_generation",
         "solvers.node_rounding",

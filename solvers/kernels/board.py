@@ -118,12 +118,13 @@ class Board:
         return max(self.last, int(self._ends().max(initial=0)))
 
     def objective(self) -> int:
-        """The objective as the referee counts it, with the latest end charged once."""
+        """The objective as the referee counts it, with the latest end charged once, and be it before the granted one."""
         p = self.facts.problem
         if not p.makespan_cost:
             return self.total
-        late = np.maximum(0, self._ends() - self.last)
-        return self.total + p.makespan_cost * int(late.max(initial=0) - late.sum())
+        ends = self._ends()
+        late = int(np.maximum(0, ends - self.last).sum())
+        return self.total + p.makespan_cost * (int(ends.max(initial=0)) - self.last - late)
 
     def _ends(self) -> np.ndarray:
         """The end of every job in ticks, shape (J,); 0 where it is not known."""
