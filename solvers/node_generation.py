@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -88,9 +88,8 @@ class Generator:
 
 def in_parallel(work: Callable[[int], None], count: int) -> None:
     """Run ``work(0)``, ``work(1)``, ... in threads; the kernels let go of Python's lock."""
-    threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(1, count)]
-    for thread in threads:
-        thread.start()
-    work(0)
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(max(1, count - 1)) as pool:
+        others = [pool.submit(work, i) for i in range(1, count)]
+        work(0)
+        for other in others:
+            other.result()  # raises what it raised

@@ -1,9 +1,9 @@
 """The engine for clusters of any size: node columns and compiled ruin and recreate, beside a bound from patterns.
 
-One thread improves a plan from the start (the hint, or one swept together node by node). Another finds the bound, whose prices start the
-column generation over whole nodes; a plan is dived for in that program, and improved in turn. Then all threads improve the
-best plan, each its own nodes, dealt anew every round, and columns are generated again from what they found. Whatever
-ends it, the best plan so far has been reported.
+One thread improves a plan from the start (the hint, or one swept together node by node). Another finds the bound, whose
+prices start the column generation over whole nodes; plans are rounded from that program, and improved in turn. Then all
+threads improve the best plan, each its own nodes, dealt anew every round, and columns are generated again from what they
+found. Whatever ends it, the best plan so far has been reported.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class Engine:
         self.told_at = 0.0
         self.steps = self.rounded = 0
         self.made: Generator | None = None
+        self.trouble = ""
         self.hostless = bool((problem.job_gpus == 0).any())
 
     def run(self, hint: Placed | None) -> Solution:
@@ -162,7 +163,7 @@ class Engine:
 
     def _together(self, board: Board) -> None:
         """The bound beside a search; then columns, a dive and rounds on the best plan, again and again."""
-        thread = threading.Thread(target=self._find_bound, daemon=True)
+        thread = threading.Thread(target=self._find_bound_or_say, daemon=True)
         thread.start()
         while thread.is_alive() and not self._over():
             self._improve(board, CHUNK, self.ends_at)
@@ -217,15 +218,21 @@ class Engine:
 
     # ---- bound and columns ----
 
+    def _find_bound_or_say(self) -> None:
+        """A search without a bound is better than none."""
+        try:
+            self._find_bound()
+        except Exception as error:
+            self.trouble = f", no pattern bound ({type(error).__name__}: {error})"
+
     def _find_bound(self) -> None:
         def heard(bound: int) -> None:
             self.bound = bound if self.bound is None else max(bound, self.bound)
             self.report(None, None, self.bound)
 
         wall_s, fixed = self.limits.wall_s, self.limits.deterministic
-        heard(
-            lower_bound(self.problem)
-        )  # soon there, and at times the higher: it prices the cores of jobs without GPUs
+        # The cheap bound is soon there, and at times the higher: it prices the cores of jobs without GPUs.
+        heard(lower_bound(self.problem))
         self.found = pattern_bound(
             self.problem,
             self.ends_at if fixed else self.began + BOUND_BY * wall_s,
@@ -326,7 +333,7 @@ class Engine:
             board.place_hostless()
             self._keep(board, at_once=True)
         total = objective(self.problem, self.best.placed).total
-        note = f"{self.steps} steps, {self.rounded} roundings, {len(self.made.columns.columns) if self.made else 0} columns"
+        note = f"{self.steps} steps, {self.rounded} roundings, {len(self.made.columns.columns) if self.made else 0} columns{self.trouble}"
         return Solution(
             "patterns",
             Status.FEASIBLE,

@@ -197,9 +197,13 @@ def test_a_gang_over_all_nodes_is_found():
 
 def test_jobs_without_gpus_start_where_there_is_room_on_nodes_without_gpus_first():
     """Ten cores each, of 8 and 25: the one whose waiting costs least waits, after the gang has taken 5."""
-    jobs = [job(0, cpu_milli=10_000, wait_cost=wait * HOUR) for wait in (1, 3, 2)]
-    problem = make([node(2, cpu_milli=25_000), node(0, cpu_milli=10_000)], [*jobs, job(2, cpu_milli=9_000)])
-    assert placed(problem) == (None, (1,), (0,), (0, 1))
+    jobs = [job(0, cpu_milli=10_000, wait_cost=wait * HOUR) for wait in (1, 3, 2)] + [job(2, cpu_milli=9_000)]
+    assert placed(make([node(2, cpu_milli=25_000), node(0, cpu_milli=10_000)], jobs)) == (
+        None,
+        (1,),
+        (0,),
+        (0, 1),
+    )
 
 
 @pytest.mark.parametrize(
@@ -379,11 +383,11 @@ import json, sys
 from types import SimpleNamespace
 sys.path[:0] = {paths}
 from brute import tiny
-from solvers import patterns
+from solvers import patterns, patterns_bound
 from solvers.kernels.jit import COMPILED
 from solvers.problem import Limits
 assert not COMPILED
-patterns.time = SimpleNamespace(monotonic=lambda: 0.0)  # however slow it is
+patterns.time = patterns_bound.time = SimpleNamespace(monotonic=lambda: 0.0)  # however slow it is
 found = [patterns.solve(tiny(seed), Limits(wall_s=0.2, deterministic=True), None, lambda *_: None) for seed in range(4)]
 json.dump([[one.placed, one.objective, one.bound] for one in found], sys.stderr)
 """

@@ -41,7 +41,7 @@ def _sources(source: Path) -> set[Path]:
 @cache
 def folder_of(source: Path, version: str) -> Path | None:
     """Where to keep what is compiled of a file, None if nothing can be kept."""
-    digest = hashlib.sha256(version.encode())
+    digest = hashlib.sha256(f"{version} {source}".encode())  # numba keeps it apart by the path as well
     makers = (Path(__file__), Path(__file__).with_name("jit.py"))
     for path in sorted({*_sources(source), *makers}):
         digest.update(path.read_bytes())
