@@ -39,6 +39,8 @@ ROUND_S = 0.7
 NODES_EACH = 8
 #: The part of the limit by which the bound should be done, and parts for columns, dive, race of plans, and rounds.
 BOUND_BY, COLUMNS, DIVE, RACE, CYCLE = 0.6, 0.3, 0.1, 0.08, 0.15
+#: The same for the bound where one thread does everything in turn.
+BOUND_ALONE = 0.25
 #: The part of the limit for branch and bound over columns, and seconds below which it is not worth starting.
 ROUND, ROUND_AT_LEAST_S = 0.07, 1.5
 #: Columns are not worth generating with less than this part of the limit left for what is made of them.
@@ -235,7 +237,7 @@ class Engine:
         heard(lower_bound(self.problem))
         self.found = pattern_bound(
             self.problem,
-            self.ends_at if fixed else self.began + BOUND_BY * wall_s,
+            self.ends_at if fixed else self.began + (BOUND_BY if self.workers > 1 else BOUND_ALONE) * wall_s,
             rounds=1 + int(BOUND_ROUNDS_PER_S * wall_s) if fixed else None,
             report=heard,
         )

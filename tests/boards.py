@@ -236,9 +236,9 @@ def total(problem, plan):
 
 
 def overcharge(problem, plan, last):
-    """A board charges each end after ``last``, the program only the latest."""
+    """A board charges ``last`` and each end after it, the program only the latest end."""
     late = [end - last for end in ends(problem, plan) if end is not None and end > last]
-    return problem.makespan_cost * (sum(late) - max(late, default=0))
+    return problem.makespan_cost * (last + sum(late) - span(problem, plan))
 
 
 # ---- room between the tables ----

@@ -30,7 +30,6 @@ from solvers.check import violations
 from solvers.kernels import layout as o
 from solvers.kernels import ruin
 from solvers.kernels.jit import COMPILED
-from solvers.problem import Budget
 
 variants = pytest.mark.parametrize("variant", VARIANTS)
 WIDE = 0.3
@@ -196,29 +195,6 @@ def test_a_problem_of_nothing_but_running_jobs_or_nothing_at_all():
         board.improve(10, WIDE)
         board.sweep()
         check(board)
-
-
-@variants
-@pytest.mark.parametrize("seed", range(2))
-def test_a_sweep_fills_what_is_empty_and_takes_nothing_away(seed, variant):
-    problem = drawn(variant, seed)
-    for plan in (problem.base, scattered(problem, seed)):
-        board = board_of(problem, plan, seed=seed)
-        before = board.total
-        board.sweep()
-        check(board)
-        assert board.total < before
-        assert all(new == old for old, new in zip(plan, board.placed(), strict=True) if old is not None)
-
-
-def test_a_sweep_keeps_to_the_budgets_even_for_the_urgent():
-    """Three jobs hold up the makespan; the quota is for two."""
-    jobs = [job(work=1000, deferred_end=90) for _ in range(3)]
-    budget = Budget("quota", "a", 2, (0, 1, 2), (1, 1, 1))
-    board = board_of(make([node(4)], jobs, makespan_cost=HOUR, budgets=(budget,)), (None,) * 3)
-    board.sweep()
-    check(board)
-    assert sum(spot is not None for spot in board.placed()) == 2
 
 
 # ---- prices and parts of the cluster ----

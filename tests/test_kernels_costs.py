@@ -32,8 +32,11 @@ WIDE = 0.3
 def test_a_board_says_what_the_referee_says_of_a_plan(variant, seed):
     problem = drawn(variant, seed)
     for plan in (problem.base, by_greedy(problem), scattered(problem, seed)):
-        for last in (0, Facts(problem).earliest_makespan, span(problem, plan)):
-            check(board_of(problem, plan, last))
+        latest = span(problem, plan)
+        for last in (0, Facts(problem).earliest_makespan, latest, latest + 7):
+            board = board_of(problem, plan, last)
+            check(board)
+            assert board.makespan() == max(last, latest)
 
 
 @pytest.mark.parametrize("seed", range(60))
