@@ -29,7 +29,7 @@ from solvers.problem import Limits, Placed, Problem, Report, Solution, Status
 #: Steps of ruin and recreate between two looks at the clock, per thread.
 CHUNK = 50
 #: In deterministic mode, for each second of the limit: few enough that the clock does not end the run first.
-STEPS_PER_S, ROUNDS_PER_S, BOUND_ROUNDS_PER_S = 300, 4, 2
+STEPS_PER_S, ROUNDS_PER_S, BOUND_ROUNDS_PER_S = 200, 2, 2
 #: Part of steps that begin with a gang over several nodes.
 WIDE = 0.15
 #: Seconds between two reports, and of a round on divided nodes, at least.

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks.openb_heuristics import (
+from openb_heuristics import (
     Cluster,
     Fragmentation,
     best_fit,
