@@ -17,7 +17,7 @@ PLAIN_AND_SLOW := not gpu and not slurm and not kubernetes and not browser
 
 help:
 	@echo "make demo      install the planner and plan scenarios/quickstart.yaml"
-	@echo "make test      the plain tests, one to two minutes"
+	@echo "make test      the plain tests, some minutes"
 	@echo "make test-all  the plain and the slow tests"
 	@echo "make test-oldest  the plain tests on the oldest libraries supported"
 	@echo "make lint      ruff and mypy"

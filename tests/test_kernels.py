@@ -133,6 +133,18 @@ def test_nobody_takes_the_place_of_a_running_job_that_has_nowhere_else_to_go(rul
     assert board.placed() == ((0,), None)
 
 
+def test_a_moved_job_comes_home_only_if_there_is_room_again():
+    """Somebody who fits nowhere else has come meanwhile, whose waiting costs more than the move."""
+    moved = job(home=(0,), movable=True, memory_mib=60_000, move_cost=HOUR)
+    come = job(memory_mib=60_000, wait_cost=9 * HOUR, speed_milli=(1000, 0))
+    problem = make([node(1), node(1, kind=1)], [moved, come], kinds=2, max_moves=1)
+    board = board_of(problem, ((1,), (0,)))
+    for _ in range(20):
+        board.improve(few(40), WIDE)
+        check(board)
+    assert board.placed() == ((1,), (0,))
+
+
 def test_nobody_leaves_two_behind_that_may_not_share_without_him():
     """Jobs 0, 1 and 2 get 2.4 done together, of which the first, of twice the size, would alone get 2. Without the last,
     whose waiting costs next to nothing, the second is faster, but both get less done than the 2 of the first alone."""

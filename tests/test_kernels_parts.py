@@ -4,7 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from boards import VARIANTS, board_of, by_greedy, check, drawn, few, guarded, scattered, untouched
+from boards import (
+    VARIANTS,
+    board_of,
+    by_greedy,
+    check,
+    drawn,
+    few,
+    guarded,
+    passed_over,
+    scattered,
+    untouched,
+)
 from problems import HOUR, job, make, node
 
 from solvers.check import objective, violations
@@ -38,7 +49,9 @@ def test_the_parts_together_are_one_valid_plan_that_costs_no_more(parts, variant
         dealt = board.split(parts, turn)
         before, begun = board.placed(), board.total
         for part in dealt:
+            assert passed_over(part) == []
             part.improve(few(100), 0.3)
+            assert passed_over(part) == []
         plan = board.gather(dealt)
         assert violations(problem, plan) == ()
         assert board.placed() == before
@@ -125,6 +138,16 @@ def test_a_part_stays_within_its_tables(parts, variant):
             ruin.run(one.a, one.f, few(400), 0.5)
         assert untouched(twin, masks)
         assert twin.placed() == part.placed()
+
+
+def test_what_a_part_gives_up_it_may_place_again():
+    """Jobs of one class wait and run on 4 of 8 nodes; each part takes its own off, and puts the costliest back."""
+    jobs = [job(alone=True, wait_cost=HOUR + j) for j in range(24)]
+    board = board_of(make([node(1) for _ in range(8)], jobs), (*[(g,) for g in range(4)], *[None] * 20))
+    for part in board.split(2, 5):
+        for _ in range(few(40)):
+            part.improve(1, 0.0)
+            assert passed_over(part) == []
 
 
 @variants

@@ -113,6 +113,25 @@ def test_a_price_is_what_leaving_a_job_out_costs():
         assert column.cost == (HOUR // 4 if worth else 0)
 
 
+def test_a_part_of_a_gang_is_worth_its_part_of_the_price():
+    """Half a gang loses HOUR, a quarter of its 4 GPUs: it is worth a price above 2 HOUR for the gang, and no other."""
+    made = columns_of(make([node(4)] * 2, [job(8, max_nodes=2, speed_milli=750)]))
+    for price, worth in ((2 * HOUR + 2, True), (2 * HOUR - 2, False)):
+        made.charge(made.board, np.array([price]))
+        assert bool(made.price(made.board, 0, 20, None).holds) is worth
+
+
+def test_a_job_is_in_no_column_of_a_kind_on_which_it_would_be_late():
+    """At half speed it ends at tick 20; the other, which is the last to end anywhere, ends at tick 15."""
+    ends = {"work": 10_000, "speed_milli": (1000, 500)}, {"work": 15_000, "speed_milli": (1000, 1000)}
+    jobs = [job(deferred_end=99, **given) for given in ends]
+    made = columns_of(make([node(1), node(1, kind=1)], jobs, makespan_cost=1))
+    made.charge(made.board, np.full(2, 9.0 * HOUR))
+    late = int(made.class_of[0])
+    found = [{c for c, _ in made.price(made.board, shape, 50, None).holds} for shape in (0, 1)]
+    assert late in found[0] and late not in found[1]
+
+
 def test_running_jobs_are_where_they_were_after_every_price():
     found = generated("everything", 0)
     assert found.columns.board.placed() == found.columns.problem.home

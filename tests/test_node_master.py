@@ -13,7 +13,8 @@ from solvers.node_columns import Column, NodeColumns
 from solvers.node_generation import Generator
 from solvers.node_master import GROUPS, Dive, Master, plan_of
 from solvers.node_rounding import Rounding
-from solvers.problem import Budget
+from solvers.patterns import Engine
+from solvers.problem import Budget, Limits
 
 variants = pytest.mark.parametrize("variant", VARIANTS)
 EVER = float("inf")
@@ -269,3 +270,39 @@ def test_the_plan_of_a_dive_ends_in_time(variant):
     late = [j for j, end in enumerate(ends(problem, plan)) if end is not None and end > last]
     if problem.makespan_cost:
         assert all(plan[j] is None or problem.home[j] is not None for j in late)
+
+
+# ---- what the engine makes of such a plan ----
+
+
+def test_only_newcomers_that_break_a_rule_are_left_out_of_a_plan_from_columns():
+    """A gang too late for the reservation goes, its neighbours stay; one of two goes where there is room for one."""
+    nodes = [node(2, until_s=100), node(1, max_tenants=1), node(1)]
+    jobs = [
+        job(2, remaining_p90_s=101),
+        job(remaining_p90_s=100),
+        job(remaining_p90_s=100),
+        job(),
+        job(),
+        job(home=(3,)),
+    ]
+    problem = make(nodes, jobs)
+    engine = Engine(problem, Limits(), lambda *_: None)
+    plan = ((0, 1), (0,), (1,), (2,), (2,), (3,))
+    mended = engine._mended(plan)
+    assert mended[:3] == (None, (0,), (1,)) and mended[5] == (3,)
+    assert sorted(mended[3:5], key=str) == [(2,), None]
+    assert engine._mended(mended) == mended
+
+
+@pytest.mark.parametrize(
+    "variant", ["odd, running, reserved", "set-wise, without GPUs, budgets", "everything"]
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_plan_from_columns_is_mended_and_filled(variant, seed):
+    problem = drawn(variant, seed)
+    engine = Engine(problem, Limits(wall_s=60.0, deterministic=True), lambda *_: None)
+    engine._pass_on(engine._first(None))
+    (board,) = engine._from_columns(3)
+    assert violations(problem, board.placed()) == ()
+    assert board.objective() == objective(problem, board.placed()).total

@@ -331,52 +331,18 @@ def test_an_engine_that_is_ended_has_said_what_it_knew():
 @pytest.mark.parametrize("workers", [1, 2])
 def test_time_makes_a_plan_better_and_the_bound_tighter(workers, monkeypatch):
     """With columns, branch and bound on them, and rounds on divided nodes, as far as the machine gets."""
-    for name in ("COLUMNS_AT_LEAST_S", "ROUND_AT_LEAST_S"):
-        monkeypatch.setattr(patterns, name, 0.1)
+    for name in ("COLUMNS_AT_LEAST_S", "ROUND_AT_LEAST_S", "AFTER"):
+        monkeypatch.setattr(patterns, name, 0.05)
     problem = large()
     short, long = (solved(problem, Limits(wall_s=wall_s, workers=workers)) for wall_s in (0.3, 3.0))
     assert long.objective <= short.objective
     assert long.bound >= (short.bound or 0)
 
 
-def test_a_deterministic_run_rounds_plans_from_columns_whatever_the_clock():
+def test_a_deterministic_run_rounds_plans_from_columns_whatever_the_clock(monkeypatch):
+    for module in (patterns, patterns_bound, node_generation):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 0.0))
     assert "1 roundings" in solved(large(), FIXED).note
-
-
-# ---- what columns are made into ----
-
-
-def test_only_newcomers_that_break_a_rule_are_left_out_of_a_plan_from_columns():
-    """A gang too late for the reservation goes, its neighbours stay; one of two goes where there is room for one."""
-    nodes = [node(2, until_s=100), node(1, max_tenants=1), node(1)]
-    jobs = [
-        job(2, remaining_p90_s=101),
-        job(remaining_p90_s=100),
-        job(remaining_p90_s=100),
-        job(),
-        job(),
-        job(home=(3,)),
-    ]
-    problem = make(nodes, jobs)
-    engine = patterns.Engine(problem, FIXED, silent)
-    plan = ((0, 1), (0,), (1,), (2,), (2,), (3,))
-    mended = engine._mended(plan)
-    assert mended[:3] == (None, (0,), (1,)) and mended[5] == (3,)
-    assert sorted(mended[3:5], key=str) == [(2,), None]
-    assert engine._mended(mended) == mended
-
-
-@pytest.mark.parametrize(
-    "variant", ["odd, running, reserved", "set-wise, without GPUs, budgets", "everything"]
-)
-@pytest.mark.parametrize("seed", range(3))
-def test_a_plan_from_columns_is_mended_and_filled(variant, seed):
-    problem = drawn(variant, seed)
-    engine = patterns.Engine(problem, replace(FIXED, wall_s=60.0), silent)
-    engine._pass_on(engine._first(None))
-    (board,) = engine._from_columns(3)
-    assert violations(problem, board.placed()) == ()
-    assert board.objective() == total(problem, board.placed()) < total(problem, problem.base)
 
 
 # ---- without a compiler ----
