@@ -188,12 +188,9 @@ class Dive:
 
     def _solve(self) -> None:
         rows = self.master.shapes + self.master.classes
-        self.lp.changeRowsBounds(  # type: ignore[attr-defined]  # missing in its stubs
-            rows,
-            np.arange(rows, dtype=np.int32),
-            np.full(rows, -highspy.kHighsInf),
-            np.r_[self.left, self.used],
-        )
+        bounds = np.r_[self.left, self.used].tolist()
+        for row in range(rows):  # HiGHS has all rows at once only in newer versions
+            self.lp.changeRowBounds(row, -highspy.kHighsInf, bounds[row])
         self.lp.run()
         solution = self.lp.getSolution()
         self.value = np.array(solution.col_value)[self.master.first :]
