@@ -49,6 +49,7 @@ VARIANTS = {
 }
 
 
+@lru_cache(maxsize=64)
 def drawn(variant, seed, jobs=50, gpus=28):
     """A random problem; more may move than ``random_problem`` allows, so that moves are not rare."""
     problem = random_problem(seed, jobs, gpus, **VARIANTS[variant])
@@ -75,7 +76,7 @@ def board_of(problem, plan, last=None, seed=0, eager=None):
     return Board(facts, contents, last, seed).again(plan, seed)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=32)
 def known(problem):
     """What all boards of a problem share."""
     return Facts(problem), Contents(problem)
@@ -89,10 +90,12 @@ def few(steps):
 # ---- plans ----
 
 
+@lru_cache(maxsize=64)
 def by_greedy(problem):
     return greedy.solve(problem, Limits(wall_s=0), None, lambda *_: None).placed
 
 
+@lru_cache(maxsize=64)
 def scattered(problem, seed, tries=100):
     """A valid plan by chance: jobs one after the other to a random place, or away if they run."""
     rng = np.random.default_rng(seed)
@@ -279,7 +282,7 @@ def untouched(board, masks):
 # ---- the same in another process ----
 
 
-def trails(seeds=range(8), steps=20):
+def trails(seeds=range(6), steps=20):
     """Plans after every few steps of small problems, as JSON has them."""
     found = []
     for seed in seeds:

@@ -98,7 +98,7 @@ def test_more_tenants_than_are_looked_at_can_be_loaded():
     board = board_of(problem, tuple((0,) for _ in range(26)) + (None,) * 14)
     check(board)
     for _ in range(5):
-        board.improve(few(20), WIDE)
+        board.improve(20, WIDE)
         check(board)
 
 

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from boards import VARIANTS, anyhow, board_of, drawn, few, scattered
+from boards import VARIANTS, anyhow, board_of, drawn, scattered
 from brute import tiny
 from problems import HOUR, job, make, node
 
@@ -102,7 +102,7 @@ def offered(problem, plan, seed=0):
             yield board, j, found, allowed, late
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(45))
 def test_a_job_may_begin_where_the_referee_lets_it(seed):
     """Windows are checked only when it is there: then it is taken away again."""
     problem = tiny(seed)
@@ -128,7 +128,7 @@ def test_a_job_may_begin_where_the_referee_lets_it_at_the_cost_that_it_has_there
                 assert board.total == before
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(45))
 def test_a_gang_is_offered_a_place_that_the_referee_allows(seed):
     """The rules for the gang itself: kind, nodes, set, the number and the indices on each node."""
     problem = tiny(seed)
@@ -207,7 +207,7 @@ def test_a_gang_over_two_nodes_keeps_to_its_rules(facts, whole, over):
     problem = make(nodes, [gang, *sitting], node_sets=sets, **whole)
     board = board_of(problem, problem.base)
     for _ in range(10):
-        board.improve(few(80), 1.0)
+        board.improve(80, 1.0)
     assert (board.placed()[0] is not None) == over
     assert violations(problem, board.placed()) == ()
 
@@ -254,13 +254,60 @@ def test_a_gang_takes_its_part_of_each_node_rounded_up():
         assert all(fill.fits(empty.a, empty.f, 0, v, n) for v, n in ((0, 2), (1, 1))) == good
 
 
+@pytest.mark.parametrize("facts", [
+    {"gpus": 2, "size_milli": 1000, "wait_cost": HOUR, "unit_speed": HOUR},
+    {"size_milli": 2000},
+    {"type": 1},
+    {"cpu_milli": 1},
+    {"host_memory_mib": 1},
+    {"max_nodes": 2},
+    {"gpus_per_node": 1},
+    {"node_set": 1},
+    {"alone": True},
+    {"node_alone": True},
+    {"share_group": 1},
+    {"link_milli": (1000, 1000, 1001)},
+    {"speed_milli": 999},
+    {"memory_mib": 1},
+    {"share": 1},
+    {"cap_milli": 1999},
+])  # fmt: skip
+def test_jobs_that_differ_in_what_a_place_depends_on_are_of_two_kins(facts):
+    """The first two and the last are alike but for what waiting costs and how long they take."""
+    jobs = [job(), job(wait_cost=3 * HOUR, remaining_p90_s=9), job(**facts), job(wait_cost=2 * HOUR)]
+    problem = make([node(4)], jobs, types=2, node_sets=[[True], [True]])
+    board = board_of(problem, (None,) * 4)
+    assert sorted(sorted(one) for one in classes(board).values()) == [[(1, 3, 0)], [(2,)]]
+
+
+def test_jobs_apart_by_a_budget_or_a_pair_are_of_two_kins_and_by_costs_of_two_classes():
+    jobs = [job(), job(), job(), job(), job(unit_locality=1), job(home=(0,)), job(0)]
+    budgets = (Budget("quota", "a", 9, (0,), (1,)), Budget("quota", "b", 9, (5,), (1,)))
+    board = board_of(make([node(4)], jobs, budgets=budgets, never=((1, 5),)), (None,) * 5 + ((0,), None))
+    assert sorted(sorted(one) for one in classes(board).values()) == [[(0,)], [(1,)], [(2, 3), (4,)]]
+    assert board.table("CLASS")[5:].tolist() == [-1, -1]
+
+
+def classes(board):
+    """The members of each class, in the order in which they are taken, by kin."""
+    at, member, kin = (board.table(name).tolist() for name in ("CLASS_AT", "CLASS_JOB", "KIN"))
+    found = {}
+    for c, k in enumerate(kin):
+        found.setdefault(k, set()).add(tuple(member[at[c] : at[c + 1]]))
+    own, which = board.table("KIN_AT").tolist(), board.table("KIN_CLASS").tolist()
+    for k, members in found.items():
+        assert {tuple(member[at[c] : at[c + 1]]) for c in which[own[k] : own[k + 1]]} == members
+        assert any(board.table("KIN_JOB")[k] in some for some in members)
+    return found
+
+
 def test_a_budget_that_one_of_two_draws_on_is_kept_and_used_up():
     """Amounts of 3, 2 and 2 of 4: the two smaller ones are worth more together."""
     jobs = [job(wait_cost=5 * HOUR), *[job(type=1, wait_cost=3 * HOUR) for _ in range(2)], job()]
     budget = Budget("quota", "a", 4, (0, 1, 2), (3, 2, 2))
     board = board_of(make([node(4, max_tenants=1)], jobs, budgets=(budget,)), (None,) * 4)
     assert [bool(fill.affords(board.a, board.f, j)) for j in range(4)] == [True] * 4
-    board.improve(few(400), 0.0)
+    board.improve(400, 0.0)
     assert [spot is not None for spot in board.placed()] == [False, True, True, True]
     assert board.a[board.a[o.ROOM]] == 0
     assert [bool(fill.affords(board.a, board.f, j)) for j in (0, 3)] == [False, True]

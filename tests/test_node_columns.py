@@ -193,7 +193,10 @@ def test_the_parts_of_gangs_are_put_together_on_different_nodes():
         assert violations(problem, plan) == ()
         assert all(plan)
     assert plan_of(made, [0]) == plan_of(made, [1]) == (None, None)
-    assert sum(spot is not None for spot in plan_of(made, [0, 0])) == 1
+    for chosen in ([0, 0], [1, 0], [0, 1]):
+        plan = plan_of(made, chosen)
+        assert violations(problem, plan) == ()
+        assert sum(spot is not None for spot in plan) == 1
 
 
 def test_the_parts_of_a_gang_have_the_same_indices_where_they_must():

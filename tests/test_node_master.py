@@ -180,6 +180,21 @@ def test_gangs_over_nodes_come_whole():
         assert plan[2] is not None or name == "dive"
 
 
+def test_branch_and_bound_counts_gangs_and_not_their_parts():
+    """Two gangs on four nodes save 8 HOUR; one, and two jobs, would save a little less."""
+    jobs = [job(4, max_nodes=2)] * 2 + [job(2, wait_cost=2 * HOUR - 1)] * 2
+    master = of_columns(
+        make([node(2)] * 4, jobs), holding(make([node(2)] * 4, jobs), {0: (0, 1)}, {2: (0, 1)})
+    )
+    assert Rounding(master, 0).by_cpsat(5.0, []) == Rounding(master, 0).by_highs(5.0) == [0, 0, 0, 0]
+
+
+def test_branch_and_bound_makes_no_gang_of_parts_on_gpus_of_two_kinds():
+    problem = make([node(2), node(2, kind=1)], [job(4, max_nodes=2)])
+    master = of_columns(problem, [Column(shape, ((0, (0, 1)),), 1) for shape in (0, 1)])
+    assert Rounding(master, 0).by_cpsat(5.0, []) == Rounding(master, 0).by_highs(5.0) == []
+
+
 def test_a_gang_that_got_one_part_gets_the_others():
     """One part beside a job that is worth a node; the other is worth less than the job that fills the second node."""
     jobs = [job(4, max_nodes=2, wait_cost=HOUR), job(1, type=1, wait_cost=9 * HOUR), job(2, wait_cost=HOUR)]
@@ -191,6 +206,23 @@ def test_a_gang_that_got_one_part_gets_the_others():
     dive._complete()
     plan = plan_of(master.made, dive.chosen)
     assert dive.chosen == [0, 1] and plan == ((0, 1, 2, 3), (0,), None)
+
+
+def test_a_gang_is_not_completed_on_gpus_of_another_kind():
+    problem = make([node(2), node(2, kind=1)], [job(4, max_nodes=2)])
+    dive = Dive(of_columns(problem, [Column(shape, ((0, (0, 1)),), 0) for shape in (0, 1)]))
+    dive._solve()
+    dive._take(0)
+    dive._complete()
+    assert dive.chosen == [0]
+
+
+def test_a_column_is_not_taken_without_a_node_or_without_its_jobs():
+    for nodes, jobs in ((1, 2), (2, 1)):
+        dive = Dive(of_columns(make([node(1)] * nodes, [job()] * jobs), [Column(0, ((0, (0,)),), 0)]))
+        assert dive._fits(0)
+        dive._take(0)
+        assert not dive._fits(0)
 
 
 def test_a_dive_that_is_late_takes_what_it_can_at_once():

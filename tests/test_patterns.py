@@ -280,10 +280,12 @@ def test_in_deterministic_mode_the_clock_decides_nothing(monkeypatch):
         thread = threading.Thread(target=_spin, args=(stopped,))
         if busy:
             thread.start()
-        found.append(solved(problem, limits))
+        said = []
+        answer = patterns.solve(problem, limits, None, lambda *news, said=said: said.append(news))
+        found.append((replace(answer, wall_s=0.0), said))
     stopped.set()
     thread.join()
-    assert len({(one.placed, one.objective, one.bound, one.note) for one in found}) == 1
+    assert found[1:] == found[:-1]
 
 
 def _spin(stopped):
@@ -339,10 +341,13 @@ def test_time_makes_a_plan_better_and_the_bound_tighter(workers, monkeypatch):
     assert long.bound >= (short.bound or 0)
 
 
-def test_a_deterministic_run_rounds_plans_from_columns_whatever_the_clock(monkeypatch):
+def test_a_deterministic_run_has_bound_and_columns_whatever_the_clock(monkeypatch):
     for module in (patterns, patterns_bound, node_generation):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 0.0))
-    assert "1 roundings" in solved(large(), replace(FIXED, wall_s=8.0)).note
+    engine = patterns.Engine(large(), FIXED, silent)
+    assert "1 roundings" in engine.run(None).note
+    assert engine.found.rounds == 1 + patterns.BOUND_ROUNDS_PER_S
+    assert engine.made.round == patterns.ROUNDS_PER_S
 
 
 # ---- without a compiler ----

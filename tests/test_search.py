@@ -160,7 +160,9 @@ def test_it_reports_each_better_plan_with_its_objective():
     answer = solve(problem, LIMITS, problem.base, lambda *news: heard.append(news))
     totals = [total for _, total, _ in heard]
     assert totals == sorted(totals, reverse=True)
-    assert heard[-1] == (answer.placed, answer.objective, None)
+    # Steps that leave the objective as it is may follow: the last plan reported need not be the last one.
+    assert heard[-1][1:] == (answer.objective, None)
+    assert all(objective(problem, placed).total == total for placed, total, _ in heard)
 
 
 @pytest.mark.parametrize("seed", range(3))
