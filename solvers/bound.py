@@ -25,7 +25,7 @@ import highspy
 import numpy as np
 
 from solvers.facts import Facts
-from solvers.problem import MILLI, NETWORK, NVLINK, PCIE, PPM, Interference, Problem
+from solvers.problem import MILLI, NVLINK, PPM, Interference, Problem
 from solvers.state import counts_by_node
 
 #: Jobs in the linear program that finds the prices.
@@ -179,7 +179,7 @@ def _newcomers(facts: Facts, cut: Cut, lost: np.ndarray) -> np.ndarray:
     p = facts.problem
     cost = np.full((p.jobs, facts.kinds + 1, cut.levels), np.inf)
     by_type = lost[p.job_type]
-    cost[:, :-1] = np.where(_links(facts)[:, :, :, None], _lines(facts, by_type), np.inf).min(2)
+    cost[:, :-1] = np.where(facts.links[:, :, :, None], _lines(facts, by_type), np.inf).min(2)
     caps = 1 - MILLI / p.cap_milli[:, :, None].astype(float)
     cost[:, :-1][by_type > caps + 1e-9] = np.inf
     cost[:, :-1] += _opening(p)[None, :, None] * cut.slices * p.job_gpus[:, None, None]
@@ -198,21 +198,6 @@ def _lines(facts: Facts, lost: np.ndarray) -> np.ndarray:
         slope >= 0, lost[:, :, None, :], 1.0
     )
     return line
-
-
-def _links(facts: Facts) -> np.ndarray:
-    """May a gang of this size have this link on this kind? Shape (J, M, 3)."""
-    p = facts.problem
-    room = np.zeros((facts.kinds, 3), np.int64)
-    for kind in range(facts.kinds):
-        mine = p.gpu_kind == kind
-        links = p.gpu_link[mine & (p.gpu_link >= 0)]
-        room[kind, NVLINK] = max(np.unique(links, return_counts=True)[1].max(initial=0), 1)
-        room[kind, PCIE] = np.bincount(p.gpu_node[mine], minlength=1).max(initial=0)
-        room[kind, NETWORK] = mine.sum()
-    may: np.ndarray = p.job_gpus[:, None, None] <= room[None, :, :]
-    may[p.job_gpus <= 1, :, PCIE:] = False
-    return may
 
 
 def _opening(problem: Problem) -> np.ndarray:

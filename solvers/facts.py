@@ -151,13 +151,34 @@ class Facts:
         return out
 
     @cached_property
+    def links(self) -> np.ndarray:
+        """May the job be linked like this on this kind, shape (J, M, 3)? By the sizes of link groups and nodes alone."""
+        p = self.problem
+        queued = np.array([home is None for home in p.home], bool)
+        may = np.zeros((p.jobs, self.kinds, 3), bool)
+        shut = (p.gpu_closed != 0) | (p.node_closed[p.gpu_node] != 0)
+        for q in range(len(p.node_sets)):
+            mine = queued & (p.node_set == q)
+            room = _rooms(p, self.kinds, ~shut & p.node_sets[q, p.gpu_node])
+            may[mine] = p.job_gpus[mine, None, None] <= room
+        may[~queued] = p.job_gpus[~queued, None, None] <= _rooms(p, self.kinds, np.ones(p.gpus, bool))
+        may[:, :, NETWORK] &= (p.max_nodes > 1)[:, None] | ~queued[:, None]
+        may[p.job_gpus <= 1] = [True, False, False]
+        for j in np.flatnonzero(~queued & (p.job_gpus > 1)).tolist():
+            home = p.home[j] or ()
+            may[j] &= bool(p.movable[j])
+            may[j, p.gpu_kind[home[0]], link_class(p, home)] = True  # whatever it sits on, it may stay
+        return may
+
+    @cached_property
     def earliest_makespan(self) -> int:
         """No plan's makespan is shorter: every job ends somewhere, and none earlier than at its best."""
         p = self.problem
         work = p.work[:, None].astype(float)
         speed = np.where(p.job_gpus == 0, MILLI, np.where(p.speed_milli > 0, p.speed_milli, 0).T).T
-        link = p.link_milli.min(1)[:, None].astype(float)
-        with np.errstate(divide="ignore"):
+        # A gang too large for a link group, or for a node, ends later by the factor of the slower link.
+        link = np.where(self.links, p.link_milli[:, None, :].astype(float), np.inf).min(2)
+        with np.errstate(divide="ignore", invalid="ignore"):
             ends = np.where((speed > 0) & (work >= 0), np.ceil(work * link / (speed * MILLI) - 1e-6), np.inf)
         best = ends.min(1, initial=np.inf)
         for j, home in enumerate(p.home):
@@ -261,6 +282,18 @@ _LISTS = (
     "share",
     "cap_milli",
 )
+
+
+def _rooms(problem: Problem, kinds: int, usable: np.ndarray) -> np.ndarray:
+    """The most usable GPUs (shape (G,), bool) of each kind in a link group, on a node and in all, shape (M, 3)."""
+    room = np.zeros((kinds, 3), np.int64)
+    for kind in range(kinds):
+        mine = usable & (problem.gpu_kind == kind)
+        links = problem.gpu_link[mine & (problem.gpu_link >= 0)]
+        room[kind, NVLINK] = np.unique(links, return_counts=True)[1].max(initial=0)
+        room[kind, PCIE] = np.bincount(problem.gpu_node[mine], minlength=1).max(initial=0)
+        room[kind, NETWORK] = mine.sum()
+    return room
 
 
 def _partners(problem: Problem) -> dict[int, set[int]]:

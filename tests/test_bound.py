@@ -66,6 +66,9 @@ def test_it_is_never_above_a_plan(seed):
     assert 0 <= lower_bound(problem) <= plan.objective
 
 
+#: Only the end of such a job costs anything; it does not pay to let it wait.
+ENDS = {"unit_locality": 0, "deferred_end": 999}
+
 # Two jobs of an hour each, of which the whole or a part must wait.
 BY_HAND = {
     "both run": (make([node(2)], [job()] * 2), 0),
@@ -89,6 +92,44 @@ BY_HAND = {
         0.4 * HOUR,
     ),
     "an end": (make([node(1)], [job(work=7000, deferred_end=50)], makespan_cost=10), 70),
+    "an end over PCIe": (
+        make(
+            [node(2, links=(0, 1))],
+            [job(2, work=7000, link_milli=(1000, 2000, 9000), **ENDS)],
+            makespan_cost=10_000,
+        ),
+        140_000,
+    ),
+    "an end over the network": (
+        make(
+            [node(1), node(1)],
+            [job(2, max_nodes=2, work=7000, link_milli=(1000, 1100, 3000), **ENDS)],
+            makespan_cost=10_000,
+        ),
+        210_000,
+    ),
+    "an end over PCIe, as the other node is closed": (
+        make(
+            [
+                node(2, links=(0, 0)),
+                node(2, node_closed=True, links=(1, 1)),
+                node(2, closed=True, links=(2, 2)),
+                node(2, links=(3, 4)),
+            ],
+            [job(2, work=7000, link_milli=(1000, 2000, 9000), **ENDS, node_set=1)],
+            makespan_cost=10_000,
+            node_sets=[[True] * 4, [False, True, True, True]],
+        ),
+        140_000,
+    ),
+    "an end of a job that may stay over the network": (
+        make(
+            [node(2), node(2)],
+            [job(2, home=(0, 2), max_nodes=1, work=7000, link_milli=(1000, 1100, 3000), **ENDS)],
+            makespan_cost=10_000,
+        ),
+        210_000,
+    ),
     "a running job": (make([node(1, max_tenants=1)], [job(home=(0,), speed_milli=600)]), 0.4 * HOUR),
     "residents over the memory": (make([node(1)], [job(home=(0,), memory_mib=60_000)] * 2), 0),
     "residents over the cores": (make([node(2, cpu_milli=1)], [job(home=(0,), cpu_milli=9)] * 2), 0),
