@@ -91,14 +91,13 @@ class NodeColumns:
         For each class, the costs of waiting of the members' parts, falling.
     """
 
-    def __init__(self, problem: Problem, last: int, seed: int = 0) -> None:
-        self.problem = problem
+    def __init__(self, whole: Facts, contents: Contents, last: int, seed: int = 0) -> None:
+        problem = self.problem = whole.problem
         self.parts = parts_of(problem)
-        whole = Facts(problem)
         self.cut = cut(whole, self.parts, last)
         self.budget_of = whole.budget_of
         facts = Facts(self.cut)
-        self.board = Board(facts, Contents(self.cut), last, seed)
+        self.board = Board(facts, contents, last, seed)
         self.board.load(problem.home)
         self.sitting_cost = self.board.table("COST").copy()
         self.resident = self.board.table("TENANTS") > 0

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from solvers.contents import Contents
+from solvers.facts import Facts
 from solvers.node_columns import Column, NodeColumns
 from solvers.node_master import Master
-from solvers.problem import Problem
 
 #: In a round of column generation: columns tried of each shape, and steps for each.
 TRIES, STEPS = 8, 10
@@ -23,10 +24,10 @@ SMOOTH, STALLED, TOLERANCE = 0.8, 12, 1e-5
 class Generator:
     """Column generation: the program over the columns so far gives prices, and prices give new columns."""
 
-    def __init__(self, problem: Problem, last: int, seed: int, workers: int) -> None:
-        self.columns = NodeColumns(problem, last, seed)
+    def __init__(self, facts: Facts, contents: Contents, last: int, seed: int, workers: int) -> None:
+        self.columns = NodeColumns(facts, contents, last, seed)
         self.boards = [self.columns.board]
-        self.boards += [self.columns.board.again(problem.home, i) for i in range(1, workers)]
+        self.boards += [self.columns.board.again(facts.problem.home, i) for i in range(1, workers)]
         self.master = Master(self.columns)
         self.round = 0
 

@@ -78,6 +78,7 @@ class Engine:
         self.lock = threading.Lock()
         self.found: Found | None = None
         self.bound: int | None = None
+        self.ended = False
         self.best: Best | None = None
         self.told_at = 0.0
         self.steps = self.rounded = 0
@@ -195,7 +196,7 @@ class Engine:
 
     def _pass_on(self, board: Board) -> None:
         if self.made is None:
-            self.made = Generator(self.problem, self.blank.last, self.limits.seed, self.workers)
+            self.made = Generator(self.facts, self.contents, self.blank.last, self.limits.seed, self.workers)
         self.made.columns.learn(board.placed(), board.table("COST"))
 
     def _round(self, board: Board) -> Board:
@@ -212,8 +213,9 @@ class Engine:
 
         in_parallel(work, len(parts))
         self.steps += sum(part.steps for part in parts) - len(parts) * board.steps
-        best = min(parts, key=lambda part: part.total)
-        joined = self._board(board.gather(parts) if divided else best.placed(), self.steps)
+        plan = board.gather(parts) if divided else min(parts, key=lambda part: part.total).placed()
+        parts.clear()  # tens of MiB each on large clusters
+        joined = self._board(plan, self.steps)
         kept = joined if joined.objective() <= board.objective() else board
         self._keep(kept)
         return kept
@@ -229,8 +231,10 @@ class Engine:
 
     def _find_bound(self) -> None:
         def heard(bound: int) -> None:
-            self.bound = bound if self.bound is None else max(bound, self.bound)
-            self.report(None, None, self.bound)
+            with self.lock:
+                if not self.ended:  # the answer is out: its bound is the last word
+                    self.bound = bound if self.bound is None else max(bound, self.bound)
+                    self.report(None, None, self.bound)
 
         wall_s, fixed = self.limits.wall_s, self.limits.deterministic
         # The cheap bound is soon there, and at times the higher: it prices the cores of jobs without GPUs.
@@ -335,6 +339,8 @@ class Engine:
             board.place_hostless()
             self._keep(board, at_once=True)
         total = objective(self.problem, self.best.placed).total
+        with self.lock:
+            self.ended = True
         note = f"{self.steps} steps, {self.rounded} roundings, {len(self.made.columns.columns) if self.made else 0} columns{self.trouble}"
         return Solution(
             "patterns",

@@ -25,14 +25,14 @@ variants = pytest.mark.parametrize("variant", VARIANTS)
 
 
 def columns_of(problem, seed=0):
-    return NodeColumns(problem, Facts(problem).earliest_makespan, seed)
+    return NodeColumns(Facts(problem), Contents(problem), Facts(problem).earliest_makespan, seed)
 
 
 @lru_cache(maxsize=20)
 def generated(variant, seed, rounds=4):
     """A generator after a few rounds; nobody may change it."""
     problem = drawn(variant, seed)
-    found = Generator(problem, Facts(problem).earliest_makespan, seed, 1)
+    found = Generator(Facts(problem), Contents(problem), Facts(problem).earliest_makespan, seed, 1)
     found.run(None, rounds, 0.0)
     return found
 
@@ -82,7 +82,7 @@ def test_a_column_costs_what_the_referee_charges(variant, seed):
 def test_without_gangs_over_nodes_the_referee_of_the_whole_problem_says_the_same(seed):
     problem = random_problem(seed, 40, 24, residents=0.2, nodes_of=4, gangs=False)
     last = Facts(problem).earliest_makespan
-    found = Generator(problem, last, seed, 1)
+    found = Generator(Facts(problem), Contents(problem), last, seed, 1)
     found.run(None, 2, 0.0)
     before = charge(problem, problem.home, last)
     for column in found.columns.columns:
@@ -266,7 +266,7 @@ def test_columns_know_contents_that_were_found_elsewhere(monkeypatch):
     monkeypatch.setattr(node_columns, "Contents", partial(Contents, eager=0))
     problem = random_problem(3, 40, 16, nodes_of=4, max_tenants=4, types=6, hosts="loose", makespan=0)
     board = settled(problem)
-    found = Generator(problem, 0, 0, 2)
+    found = Generator(Facts(problem), Contents(problem), 0, 0, 2)
     made = found.columns
     made.learn(board.placed(), board.table("COST"))
     assert max(board.table("TENANTS")) > 2

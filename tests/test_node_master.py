@@ -8,6 +8,7 @@ from boards import VARIANTS, board_of, drawn
 from problems import HOUR, job, make, node, random_problem
 
 from solvers.check import ends, objective, violations
+from solvers.contents import Contents
 from solvers.facts import Facts
 from solvers.node_columns import Column, NodeColumns
 from solvers.node_generation import Generator
@@ -27,14 +28,14 @@ def generated(variant, seed):
 
 
 def grown(problem, seed=0, rounds=4):
-    found = Generator(problem, Facts(problem).earliest_makespan, seed, 1)
+    found = Generator(Facts(problem), Contents(problem), Facts(problem).earliest_makespan, seed, 1)
     found.run(None, rounds, 0.0)
     return found
 
 
 def of_columns(problem, columns):
     """The program over columns made by hand."""
-    made = NodeColumns(problem, Facts(problem).earliest_makespan)
+    made = NodeColumns(Facts(problem), Contents(problem), Facts(problem).earliest_makespan)
     for column in columns:
         assert made.add(column)
     master = Master(made)
@@ -110,7 +111,7 @@ def test_the_program_over_a_plans_columns_costs_no_more_than_the_plan(given, see
     problem = random_problem(seed, 50, 40, makespan=0, **given)
     board = board_of(problem, problem.base, seed=seed)
     board.sweep()
-    made = NodeColumns(problem, 0)
+    made = NodeColumns(Facts(problem), Contents(problem), 0)
     made.learn(board.placed(), board.table("COST"))
     assert max(map(len, made.members)) <= GROUPS
     master = Master(made)
@@ -162,7 +163,7 @@ def test_a_choice_never_uses_more_nodes_than_there_are_and_no_part_of_a_gang(var
 
 def holding(problem, *rows):
     """Columns that cost nothing, each from the jobs it holds and the positions of their GPUs on a node."""
-    of = NodeColumns(problem, 0).class_of
+    of = NodeColumns(Facts(problem), Contents(problem), 0).class_of
     return [Column(0, tuple(sorted((int(of[j]), at) for j, at in row.items())), 0) for row in rows]
 
 
@@ -277,7 +278,7 @@ def test_more_rounds_make_the_program_better():
 def test_the_first_columns_are_made_at_the_prices_given():
     """Jobs that cost more than waiting does are in no column; a price that is not known is none."""
     problem = drawn("plain", 1)
-    found = Generator(problem, Facts(problem).earliest_makespan, 0, 1)
+    found = Generator(Facts(problem), Contents(problem), Facts(problem).earliest_makespan, 0, 1)
     free = {c for c, members in enumerate(found.columns.members) if members[0] % 2}
     prices = np.where(np.arange(problem.jobs) % 2, 1e12, np.nan)
     found.run(prices, 1, 0.0)

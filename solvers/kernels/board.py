@@ -50,7 +50,7 @@ class Board:
         self._length = {name: int(np.asarray(table).size) for name, table in made.items()}
         self.a, self.f = _written(made)
         self._scalars(made, last, seed)
-        self._blank = self.a.copy(), self.f.copy()
+        self._blank = self.a, self.f  # copied by whoever puts the first job on the board
 
     def again(self, placed: Placed, seed: int) -> Board:
         """A board of its own for another plan."""
@@ -72,6 +72,8 @@ class Board:
         """Put every job where a plan says; nothing may be placed yet. ValueError as of ``Contents.hold``."""
         with self.contents.lock:
             self._renew(self.contents.hold(placed))
+        if self.a is self._blank[0]:
+            self.a, self.f = self.a.copy(), self.f.copy()
         spot, at = self.table("SPOT"), self.table("SPOT_AT").tolist()
         for j, where in enumerate(placed):
             if where is not None:
@@ -265,7 +267,8 @@ class Board:
             return
         length = {**self._length, **{name: int(table.size) for name, table in grown.items()}}
         pairs = []
-        for a, f in ((self.a, self.f), self._blank):
+        own = self.a is not self._blank[0]
+        for a, f in ((self.a, self.f), self._blank)[: 1 + own]:
             old = copy.copy(self)
             old.a, old.f = a, f
             keep = {name: old.table(name) for name in self._length} | grown
@@ -273,7 +276,7 @@ class Board:
             a[: len(o.SCALARS)] = old.a[: len(o.SCALARS)]
             a[o.WIDTH] = width
             pairs.append((a, f))
-        (self.a, self.f), self._blank = pairs
+        (self.a, self.f), self._blank = pairs[0], pairs[-1]
         self._length = length
 
     def _scalars(self, made: tables.Tables, last: int, seed: int) -> None:
