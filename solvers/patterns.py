@@ -20,6 +20,7 @@ from solvers.check import objective, violations
 from solvers.contents import Contents
 from solvers.facts import Facts
 from solvers.kernels.board import Board
+from solvers.mend import mended
 from solvers.node_generation import Generator, in_parallel
 from solvers.node_master import Dive, Master, plan_of
 from solvers.node_rounding import MOST_NODES, Rounding
@@ -280,7 +281,7 @@ class Engine:
 
     def _rounded_board(self, placed: Placed) -> Board:
         """A plan made of columns, with the nodes filled that it leaves empty."""
-        board = self._board(self._mended(placed), self.rounded)
+        board = self._board(mended(self.problem, placed), self.rounded)
         empty = [v for v in board.pool.tolist() if not board.table("NODE_GPUS")[v]]
         if empty:
             pool = board.pool
@@ -289,32 +290,6 @@ class Engine:
             board.restrict(pool)
         board.place_hostless()
         return board
-
-    def _mended(self, placed: Placed) -> Placed:
-        """Without the newcomers that break a rule: members of a class differ in their reservations and quotas."""
-        plan = list(placed)
-        for _ in range(8):
-            faults = violations(self.problem, tuple(plan))
-            if not faults:
-                return tuple(plan)
-            for fault in faults:
-                if fault.job is None or plan[fault.job] is not None:  # else it has just been taken out
-                    for j in self._culprits(plan, fault.job, fault.gpu, fault.node):
-                        plan[j] = None
-        return self.problem.base
-
-    def _culprits(
-        self, plan: list[tuple[int, ...] | None], job: int | None, gpu: int | None, node: int | None
-    ) -> list[int]:
-        queued = [j for j, spot in enumerate(plan) if spot is not None and self.problem.home[j] is None]
-        if job is not None:
-            return [j for j in queued if j == job] or [j for j in queued if gpu in (plan[j] or ())][:1]
-        if gpu is not None:
-            return [j for j in queued if gpu in (plan[j] or ())][:1]
-        if node is not None:
-            on = [j for j in queued if any(self.problem.gpu_node[g] == node for g in plan[j] or ())]
-            return on[:1]
-        return queued[-1:]
 
     # ---- what is known ----
 

@@ -308,26 +308,6 @@ def test_the_plan_of_a_dive_ends_in_time(variant):
 # ---- what the engine makes of such a plan ----
 
 
-def test_only_newcomers_that_break_a_rule_are_left_out_of_a_plan_from_columns():
-    """A gang too late for the reservation goes, its neighbours stay; one of two goes where there is room for one."""
-    nodes = [node(2, until_s=100), node(1, max_tenants=1), node(1)]
-    jobs = [
-        job(2, remaining_p90_s=101),
-        job(remaining_p90_s=100),
-        job(remaining_p90_s=100),
-        job(),
-        job(),
-        job(home=(3,)),
-    ]
-    problem = make(nodes, jobs)
-    engine = Engine(problem, Limits(), lambda *_: None)
-    plan = ((0, 1), (0,), (1,), (2,), (2,), (3,))
-    mended = engine._mended(plan)
-    assert mended[:3] == (None, (0,), (1,)) and mended[5] == (3,)
-    assert sorted(mended[3:5], key=str) == [(2,), None]
-    assert engine._mended(mended) == mended
-
-
 @pytest.mark.parametrize(
     "variant", ["odd, running, reserved", "set-wise, without GPUs, budgets", "everything"]
 )
