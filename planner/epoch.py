@@ -16,7 +16,7 @@ from planner.errors import EngineMissing, PlanRejected
 from planner.formulate import Capabilities, Formulated, formulate, interpret
 from planner.plan import Plan
 from planner.quantities import counted
-from solvers import EngineUnavailable, Limits, solve
+from solvers import EngineUnavailable, Limits, solve, thresholds
 from solvers.check import objective, violations
 from solvers.problem import MILLI
 
@@ -96,6 +96,9 @@ def plan_epoch(
     solution = _solved(formulated, limit_s, on_progress, stop, anomalies, bound)
     made_at = made_at or datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     plan = checked_plan(formulated, solution, made_at)
+    if isinstance(solution, thresholds.Shortest):
+        told = _makespan_told(solution, formulated.tick_s)
+        plan = plan.model_copy(update={"warnings": (*plan.warnings, told)})
     if look_for_fixes and plan.deferred and not (stop is not None and stop()):
         plan = _with_fixes(plan, predictor, capabilities)
     return plan
@@ -151,8 +154,9 @@ def _solved(
         if on_progress is not None:
             on_progress(Progress(p.engine, _gpu_s(p.objective), _gpu_s(p.bound), p.elapsed_s))
 
+    chosen = thresholds.solve if policy.makespan_first else solve
     try:
-        return solve(
+        return chosen(
             formulated.problem,
             limits,
             engine=policy.solver,
@@ -163,6 +167,19 @@ def _solved(
         )
     except EngineUnavailable as error:
         raise EngineMissing(str(error)) from error
+
+
+def _makespan_told(solution: thresholds.Shortest, tick_s: float) -> str:
+    """How short the makespan is, and what its coming first means for the bound."""
+    if not solution.makespan:
+        return "makespan_first: no job's end is known, so all plans are equal in it"
+    reached, least = (round(ticks * tick_s) for ticks in (solution.makespan, solution.least_makespan))
+    shortest = (
+        "no plan's is shorter"
+        if solution.least_makespan >= solution.makespan
+        else f"no plan's is below {least} s"
+    )
+    return f"makespan_first: the makespan is at most {reached} s, {shortest}; the bound is on plans that are as short"
 
 
 def _gpu_s(milli: int | None) -> float | None:

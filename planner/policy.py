@@ -98,6 +98,10 @@ class Policy(Noun):
         64, description="kinds of work that the solver tells apart"
     )
     quotas: tuple[Quota, ...] = Field((), description="limits on owners")
+    makespan_first: Flag = Field(
+        False,
+        description="the shortest makespan comes first; all other costs only choose among the plans that have it",
+    )
     solver: SolverName = Field("auto", description="which engine; auto: all that are worth it")
     time_limit_s: Seconds = Field(
         10, description="for the whole solve; the first pass of the greedy always ends; 0: its plan"
