@@ -31,6 +31,7 @@ from enum import StrEnum
 from typing import Any, NoReturn
 
 from solvers.problem import Limits, Placed, Problem, Report, Solution, Status
+from solvers.warm import from_plain, plain
 
 #: How often a request to stop is looked for, how long a child has to obey SIGTERM, and to die by SIGKILL.
 POLL_S = 0.05
@@ -163,7 +164,12 @@ def _update(heard: Heard, message: dict[str, Any]) -> Heard:
 
 
 def _answer(message: dict[str, Any]) -> Solution:
-    return Solution(**{**message, "status": Status(message["status"]), "placed": _placed(message["placed"])})
+    known = {
+        "status": Status(message["status"]),
+        "placed": _placed(message["placed"]),
+        "warm": from_plain(message["warm"]),
+    }
+    return Solution(**{**message, **known})
 
 
 def _placed(spots: list[list[int] | None] | None) -> Placed | None:
@@ -303,6 +309,7 @@ def _work(
             "objective": _int(found.objective),
             "bound": _int(found.bound),
             "note": found.note,
+            "warm": plain(found.warm),
         }
     except MemoryError:
         limit = "" if limits.memory_mib is None else f" within its limit of {limits.memory_mib} MiB"

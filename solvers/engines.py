@@ -6,12 +6,14 @@ the tests that run every engine then run it too.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from solvers.child import Solve
 from solvers.problem import Limits, Placed, Problem, Report, Solution, Status
+from solvers.warm import Warm
 
 
 class EngineUnavailable(ValueError):
@@ -20,10 +22,14 @@ class EngineUnavailable(ValueError):
 
 @dataclass(frozen=True)
 class Engine:
-    """How to get an engine, and the number of columns above which its model is not built (None: any)."""
+    """How to get an engine, and the number of columns above which its model is not built (None: any).
 
-    load: Callable[[], Solve]
+    An engine that ``continues`` is got with what an earlier solve has left, or None.
+    """
+
+    load: Callable[..., Solve]
     cap: int | None = None
+    continues: bool = False
 
 
 def _greedy() -> Solve:
@@ -38,16 +44,22 @@ def _search() -> Solve:
     return solve
 
 
-def _patterns() -> Solve:
+def _patterns(warm: Warm | None) -> Solve:
+    """The pattern engine, begun from what an earlier solve has left."""
+
     def solve(problem: Problem, limits: Limits, hint: Placed | None, report: Report) -> Solution:
-        # Imported in the child: numba takes a second, and a minute where nothing is compiled yet.
-        began = time.monotonic()
+        began, bound = time.monotonic(), None
+        if "solvers.patterns" not in sys.modules and not limits.deterministic:
+            # Numba takes a second to load, and a minute where nothing is compiled yet: long enough for a bound.
+            from solvers.bound import lower_bound
+
+            bound = lower_bound(problem)
+            report(None, None, bound)
         from solvers.patterns import solve
 
-        left_s = max(0.0, limits.wall_s - (time.monotonic() - began))
-        return solve(
-            problem, limits if limits.deterministic else replace(limits, wall_s=left_s), hint, report
-        )
+        if not limits.deterministic:
+            limits = replace(limits, wall_s=max(0.0, limits.wall_s - (time.monotonic() - began)))
+        return solve(problem, limits, hint, report, bound=bound, warm=warm)
 
     return solve
 
@@ -97,7 +109,7 @@ AUTO, BOUND, EXACT, GREEDY, PATTERNS, SEARCH = "auto", "bound", "cp-sat", "greed
 #: Every engine, by the name that people use.
 ENGINES = {
     GREEDY: Engine(_greedy),
-    PATTERNS: Engine(_patterns),
+    PATTERNS: Engine(_patterns, continues=True),
     SEARCH: Engine(_search),
     EXACT: Engine(_cpsat, cap=30_000),
     "highs": Engine(_highs, cap=30_000),
@@ -114,13 +126,13 @@ def names() -> tuple[str, ...]:
     return (AUTO, *ENGINES, *FIRST_OF)
 
 
-def load(name: str) -> Solve:
-    """The engine itself; EngineUnavailable says in one line why not."""
+def load(name: str, warm: Warm | None = None) -> Solve:
+    """The engine itself, begun from what an earlier solve has left; EngineUnavailable says in one line why not."""
     engine = _BOUND if name == BOUND else ENGINES.get(name)
     if engine is None:
         raise EngineUnavailable(f"there is no engine {name!r}; there are {', '.join(names())}")
     try:
-        return engine.load()
+        return engine.load(warm) if engine.continues else engine.load()
     except ImportError as error:
         what = error.name if isinstance(error, ModuleNotFoundError) else error
         raise EngineUnavailable(f"engine {name!r} needs {what}, which is not installed") from error

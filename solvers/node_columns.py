@@ -17,9 +17,10 @@ from solvers.contents import Contents
 from solvers.facts import Facts
 from solvers.kernels import layout as o
 from solvers.kernels.board import Board
-from solvers.kernels.place import ask, put, take
+from solvers.kernels.place import ask, holds, node_holds, put, take
 from solvers.kernels.tables import late_caps
 from solvers.problem import MILLI, NETWORK, Placed, Problem
+from solvers.warm import Content, Warm
 
 #: A price above which a job is not worth more; keeps sums of integers small.
 MOST_PRICE = 2**50
@@ -157,6 +158,33 @@ class NodeColumns:
                 )
         return new
 
+    def adopt(self, warm: Warm) -> int:
+        """Columns of an earlier problem that still hold; how many are new."""
+        now = {old: int(new) for old, new in zip(warm.job_class, self.class_of, strict=True) if new >= 0}
+        new = 0
+        for v, held in warm.columns:
+            places = [i for _, at in held for i in at]
+            known = all(c in now for c, _ in held) and max(places, default=-1) < len(self.gpus_of[v])
+            if known and self.shape[v] >= 0:
+                content = tuple(sorted((now[c], at) for c, at in held))
+                column = self._built(Column(int(self.shape[v]), content, 0))
+                new += column is not None and self.add(column)
+        return new
+
+    def _built(self, column: Column) -> Column | None:
+        """The column as its node can hold it, with its cost; None if a rule is broken, or not all of it could be put."""
+        board, v = self.board, self.nodes[column.shape][0]
+        self._set(board, column, v)
+        built = self._read(board, column.shape, v)
+        rules = [node_holds(board.a, board.f, v), *(holds(board.a, board.f, g) for g in self.gpus_of[v])]
+        self._clear(board, v)
+        return built if built.holds == column.holds and all(rules) else None
+
+    def contents(self, numbers: Iterable[int]) -> tuple[Content, ...]:
+        """Columns by number, as another problem can have them."""
+        some = (self.columns[i] for i in numbers)
+        return tuple((self.nodes[column.shape][0], column.holds) for column in some if column.holds)
+
     def _residents(self, placed: Placed, costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What newcomers cost the running jobs of each node, and whether all those are at home; shapes (V,)."""
         p = self.problem
@@ -196,7 +224,7 @@ class NodeColumns:
             if i >= len(self.members[c]):
                 continue
             j, gpus = self.members[c][i], sorted(self.gpus_of[v][p] for p in places)
-            if self._knows(board, j, gpus):
+            if self.cut.speed_milli[j, self.kind_of_shape[column.shape]] > 0 and self._knows(board, j, gpus):
                 at = int(board.table("SPOT_AT")[j])
                 board.table("SPOT")[at : at + len(gpus)] = gpus
                 put(board.a, board.f, j)

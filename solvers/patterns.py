@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.bound import lower_bound
-from solvers.check import objective, violations
+from solvers.check import objective
 from solvers.contents import Contents
 from solvers.facts import Facts
 from solvers.kernels.board import Board
@@ -24,8 +24,9 @@ from solvers.mend import mended
 from solvers.node_generation import Generator, in_parallel
 from solvers.node_master import Dive, Master, plan_of
 from solvers.node_rounding import MOST_NODES, Rounding
-from solvers.patterns_bound import Found, pattern_bound
+from solvers.patterns_bound import Found, Prices, pattern_bound
 from solvers.problem import Limits, Placed, Problem, Report, Solution, Status
+from solvers.warm import Warm
 
 #: Steps of ruin and recreate between two looks at the clock, per thread.
 CHUNK = 50
@@ -48,13 +49,33 @@ ROUND, ROUND_AT_LEAST_S = 0.07, 1.5
 AFTER = 0.3
 #: Nor in less time than it takes the program to get better than ruin and recreate alone.
 COLUMNS_AT_LEAST_S, NODES_PER_COLUMN_S = 1.0, 250
-#: Steps for each node that a dive left empty, before all nodes are improved.
-STEPS_AN_EMPTY_NODE = 12
+#: Steps for each node that a dive left empty, or that a hint left room on, before all nodes are improved.
+STEPS_AN_EMPTY_NODE, STEPS_A_FILLED_NODE = 12, 12
+#: Rounds that gain no more than this part have stalled; then exact repairs get this part of the limit, and each so long.
+STALLED, REPAIR, REPAIR_S = 1e-4, 0.08, 1.0
+#: A hint of this limit or a longer one is compared with a plan from nothing.
+SWEEP_S = 3.0
 
 
-def solve(problem: Problem, limits: Limits, hint: Placed | None, report: Report) -> Solution:
-    """Improve the hint if it is valid, else a first plan of its own, until the limit; with a bound."""
-    return Engine(problem, limits, report).run(hint)
+def solve(
+    problem: Problem,
+    limits: Limits,
+    hint: Placed | None,
+    report: Report,
+    *,
+    bound: int | None = None,
+    warm: Warm | None = None,
+) -> Solution:
+    """Improve the hint, or a first plan of its own, until the limit; with a bound.
+
+    Parameters
+    ----------
+    bound
+        A lower bound that is known, and has been reported.
+    warm
+        What an earlier solve has left.
+    """
+    return Engine(problem, limits, report, bound, warm).run(hint)
 
 
 @dataclass
@@ -68,7 +89,14 @@ class Best:
 class Engine:
     """One solve under way."""
 
-    def __init__(self, problem: Problem, limits: Limits, report: Report) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        limits: Limits,
+        report: Report,
+        bound: int | None = None,
+        warm: Warm | None = None,
+    ) -> None:
         self.problem, self.limits, self.report = problem, limits, report
         self.began = time.monotonic()
         self.ends_at = self.began + limits.wall_s
@@ -78,11 +106,12 @@ class Engine:
         self.blank = Board(self.facts, self.contents, self.facts.earliest_makespan, limits.seed)
         self.lock = threading.Lock()
         self.found: Found | None = None
-        self.bound: int | None = None
+        self.bound, self.warm = bound, warm
+        self.prices = None if warm is None else _prices(warm)
         self.ended = False
         self.best: Best | None = None
         self.told_at = 0.0
-        self.steps = self.rounded = 0
+        self.steps = self.rounded = self.repairs = 0
         self.made: Generator | None = None
         self.trouble = ""
         self.hostless = bool((problem.job_gpus == 0).any())
@@ -97,20 +126,30 @@ class Engine:
         return self._solution()
 
     def _first(self, hint: Placed | None) -> Board:
-        """A sweep over the nodes, or the hint if that is better."""
-        board = self._board(self.problem.base, 0)
+        """A sweep over the nodes, or the hint filled up if that is better."""
+        boards = []
+        if hint is not None and (left := mended(self.problem, hint)) != self.problem.base:
+            boards.append(self._filled(left))
+            self._keep(boards[-1])
+        if not boards or self.limits.wall_s >= SWEEP_S:
+            boards.append(self._filled(self.problem.base))
+            self._keep(boards[-1])
+        return min(boards, key=lambda one: one.objective())
+
+    def _filled(self, placed: Placed) -> Board:
+        """A plan with more jobs started, node by node; then the nodes where they came are improved."""
+        board = self._board(placed, 0)
         board.sweep()
+        if placed != self.problem.base:
+            came = [a or () for a, b in zip(board.placed(), placed, strict=True) if a != b]
+            nodes = np.unique(self.problem.gpu_node[np.array([g for spot in came for g in spot], np.int64)])
+            board.improve_on(np.intersect1d(nodes, board.pool), STEPS_A_FILLED_NODE, 0.5)
         board.place_hostless()
-        self._keep(board)
-        if hint is not None and hint != self.problem.base and not violations(self.problem, hint):
-            hinted = self._board(hint, 0)
-            board = min(board, hinted, key=lambda one: one.objective())
-            self._keep(board)
         return board
 
     def _board(self, placed: Placed, seed: int) -> Board:
         board = self.blank.again(placed, seed)
-        board.value(None if self.found is None else self.found.prices.job)
+        board.value(None if self.prices is None else self.prices.job)
         return board
 
     def _granted(self, board: Board, steps: int | None) -> Board:
@@ -142,8 +181,8 @@ class Engine:
         fixed = self.limits.deterministic
         steps = max(1, int(STEPS_PER_S * self.limits.wall_s)) if fixed else None
         self._find_bound()
-        if self.found is not None:
-            board.value(self.found.prices.job)
+        if self.prices is not None:
+            board.value(self.prices.job)
         self._improve(board, steps // 3 if steps else None, self.began + 0.5 * self.limits.wall_s)
         board = self._granted(board, steps // 10 if steps else None)
         self._pass_on(board)
@@ -176,9 +215,11 @@ class Engine:
         self._pass_on(board)
         while not self._over():
             board = self._race([board, *self._from_columns(None)])
-            until = time.monotonic() + max(2.0, CYCLE * self.limits.wall_s)
+            before, until = board.objective(), time.monotonic() + max(2.0, CYCLE * self.limits.wall_s)
             while not self._over() and time.monotonic() < until:
                 board = self._round(board)
+            if board.objective() > before * (1 - STALLED) and len(board.pool) <= MOST_NODES:
+                board = self._repaired(board)
             self._keep(board, at_once=True)
             self._pass_on(board)
 
@@ -194,6 +235,22 @@ class Engine:
 
         in_parallel(work, self.workers)
         return min(boards, key=lambda board: board.objective())
+
+    def _repaired(self, board: Board) -> Board:
+        """The plan with some GPUs after others planned again exactly, for as long as that helps."""
+        from solvers.repair import TURNS, pick, repair  # CP-SAT takes 50 MiB, so only where it is used
+
+        placed, until = board.placed(), time.monotonic() + REPAIR * self.limits.wall_s
+        turn = last = self.repairs
+        while not self._over() and time.monotonic() < until and turn < last + len(TURNS):
+            seconds = min(REPAIR_S, self._left())
+            better = repair(self.problem, placed, pick(self.facts, placed, turn), seconds, turn, self.workers)
+            turn += 1
+            if better is not None:
+                placed, last = better, turn
+        self.repairs = turn
+        repaired = self._board(placed, turn)
+        return min((board, repaired), key=lambda one: one.objective())
 
     def _pass_on(self, board: Board) -> None:
         if self.made is None:
@@ -238,15 +295,18 @@ class Engine:
                     self.report(None, None, self.bound)
 
         wall_s, fixed = self.limits.wall_s, self.limits.deterministic
-        # The cheap bound is soon there, and at times the higher: it prices the cores of jobs without GPUs.
-        heard(lower_bound(self.problem))
+        if self.bound is None:
+            # It is soon there, and at times the higher: it prices the cores of jobs without GPUs.
+            heard(lower_bound(self.problem))
         self.found = pattern_bound(
             self.problem,
             self.ends_at if fixed else self.began + (BOUND_BY if self.workers > 1 else BOUND_ALONE) * wall_s,
+            prices=self.prices,
             rounds=1 + int(BOUND_ROUNDS_PER_S * wall_s) if fixed else None,
             report=heard,
         )
         if self.found is not None:
+            self.prices = self.found.prices
             heard(self.found.bound)
 
     def _from_columns(self, rounds: int | None) -> list[Board]:
@@ -256,7 +316,7 @@ class Engine:
         most_s = min(COLUMNS * self.limits.wall_s, self._left() - AFTER * self.limits.wall_s)
         if rounds is None and most_s < COLUMNS_AT_LEAST_S + len(self.made.columns.shape) / NODES_PER_COLUMN_S:
             return []
-        prices = self.found.prices.job if self.found is not None and not self.rounded else None
+        prices = self.prices.job if self.prices is not None and not self.rounded else None
         self.made.run(prices, rounds, time.monotonic() + most_s)
         self.rounded += 1
         if not self.made.master.columns or self._left() <= 0:
@@ -283,11 +343,7 @@ class Engine:
         """A plan made of columns, with the nodes filled that it leaves empty."""
         board = self._board(mended(self.problem, placed), self.rounded)
         empty = [v for v in board.pool.tolist() if not board.table("NODE_GPUS")[v]]
-        if empty:
-            pool = board.pool
-            board.restrict(np.array(empty))
-            board.improve(STEPS_AN_EMPTY_NODE * len(empty), 0.5)
-            board.restrict(pool)
+        board.improve_on(np.array(empty, np.int64), STEPS_AN_EMPTY_NODE, 0.5)
         board.place_hostless()
         return board
 
@@ -316,7 +372,8 @@ class Engine:
         total = objective(self.problem, self.best.placed).total
         with self.lock:
             self.ended = True
-        note = f"{self.steps} steps, {self.rounded} roundings, {len(self.made.columns.columns) if self.made else 0} columns{self.trouble}"
+        columns = len(self.made.columns.columns) if self.made else 0
+        note = f"{self.steps} steps, {columns} columns, {self.rounded} roundings, {self.repairs} repairs{self.trouble}"
         return Solution(
             "patterns",
             Status.FEASIBLE,
@@ -325,4 +382,27 @@ class Engine:
             self.bound,
             time.monotonic() - self.began,
             note,
+            warm=self._left_over(),
         )
+
+    def _left_over(self) -> Warm | None:
+        """Prices and the best columns, for the next solve."""
+        if self.prices is None:
+            return None
+        made = self.made
+        numbers = [] if made is None else made.master.best_columns() or range(len(made.columns.columns))
+        return Warm(
+            job_price=tuple(None if math.isnan(price) else price for price in self.prices.job.tolist()),
+            budget_price=tuple(self.prices.budget.tolist()),
+            move_price=float(self.prices.move),
+            job_class=tuple(made.columns.class_of.tolist())
+            if made is not None
+            else (-1,) * self.problem.jobs,
+            columns=made.columns.contents(numbers) if made is not None else (),
+        )
+
+
+def _prices(warm: Warm) -> Prices:
+    """Prices as the bound has them."""
+    job = [math.nan if price is None else price for price in warm.job_price]
+    return Prices(np.array(job), np.array(warm.budget_price), warm.move_price)

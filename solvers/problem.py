@@ -103,6 +103,8 @@ from enum import StrEnum
 
 import numpy as np
 
+from solvers.warm import Warm
+
 MILLI = 1000
 PPM = 1_000_000
 #: A slowdown (thousandths) that no cap admits: these jobs must not share.
@@ -334,7 +336,10 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Solution:
-    """An engine's answer. ``placed`` is None only if it has none; ``bound`` None if it knows none."""
+    """An engine's answer. ``placed`` is None only if it has none; ``bound`` None if it knows none.
+
+    ``warm`` is what it leaves for the next solve, from engines that can start from such a thing.
+    """
 
     engine: str
     status: Status
@@ -344,6 +349,7 @@ class Solution:
     wall_s: float = 0.0
     note: str = ""
     attempts: tuple[Attempt, ...] = field(default=())
+    warm: Warm | None = None
 
 
 #: An engine's news while it works: incumbent, its objective, bound; None for what has not changed.

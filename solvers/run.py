@@ -21,8 +21,10 @@ from solvers import engines
 from solvers.child import End, Ending, Heard, apart
 from solvers.columns import estimate
 from solvers.engines import EngineUnavailable
+from solvers.mend import mended
 from solvers.problem import Limits, Placed, Problem, Solution, Status
 from solvers.record import Record, claim_of, summary
+from solvers.warm import Warm
 from solvers.workers import workers
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,8 @@ COLUMNS_PER_SEARCH_S = 2_000
 SEARCH_SHARE = 0.5
 #: The pattern engine takes a second to start; below this limit, or where an exact model is tiny, it is not used.
 PATTERNS_S = 3.0
+#: The same where there is a plan to begin with, which then needs no more than filling up.
+HINTED_S = 0.5
 TINY_COLUMNS = 1_000
 #: With an exact model of more columns, this much of the time goes to the pattern engine first.
 PATTERNS_SHARE = 0.5
@@ -82,6 +86,7 @@ def solve(
     *,
     engine: str = engines.AUTO,
     hint: Placed | None = None,
+    warm: Warm | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     save_anomaly: Path | None = None,
     stop: Callable[[], bool] | None = None,
@@ -94,7 +99,9 @@ def solve(
     engine
         ``auto`` or one of ``engines.names()``; the greedy runs in any case.
     hint
-        A placement to start from, such as the last epoch's. It need not be valid.
+        A placement to start from, such as the last epoch's. What breaks a rule is taken out.
+    warm
+        What the last epoch's solution has left (``Solution.warm``), in this problem's numbers.
     save_anomaly
         Folder for the models on which an engine was wrong; None saves none.
     stop
@@ -107,15 +114,18 @@ def solve(
     EngineUnavailable
         The engine does not exist, or a library that it needs is not installed.
     ValueError
-        A limit is negative or not a number.
+        A limit is negative or not a number, or ``warm`` is of another number of jobs.
     """
+    if warm is not None and len(warm.job_price) != problem.jobs:
+        raise ValueError(f"warm has prices of {len(warm.job_price)} jobs, the problem has {problem.jobs}")
     limits = _checked(limits or Limits())
     steps = _steps(engine)
-    run = _Run(problem, limits, Record(problem, save_anomaly), on_progress, stop)
+    run = _Run(problem, limits, Record(problem, save_anomaly), on_progress, stop, warm)
+    hinted = run.hint(hint)
     if engine == engines.AUTO:
-        steps = run.automatic()
+        steps = run.automatic(hinted)
     patterns = any(engines.PATTERNS in step.engines for step in steps[:1])
-    run.start(hint, briefly=patterns)
+    run.start(hinted, briefly=patterns)
     if bound and not patterns:  # the pattern engine looks for one of its own
         run.bound()
     for step in steps:
@@ -160,8 +170,10 @@ class _Run:
         record: Record,
         on_progress: Callable[[Progress], None] | None,
         stop: Callable[[], bool] | None,
+        warm: Warm | None,
     ) -> None:
         self._problem = problem
+        self._warm = warm
         self._limits = limits
         self._record = record
         self._on_progress = on_progress
@@ -172,20 +184,29 @@ class _Run:
         self._estimates: dict[int, int | None] = {}
         self._greedy_tried = False
 
-    def start(self, hint: Placed | None, briefly: bool) -> None:
-        """A plan to fall back on: the greedy's, the hint if that is better, the base plan if need be.
-
-        Briefly is with one order only, and not at all where the pattern engine has its first plan sooner.
-        """
-        if hint is not None and self._limits.wall_s > 0:
-            _, fault = self._record.verify(hint)
+    def hint(self, hint: Placed | None) -> bool:
+        """Take the hint, without what breaks a rule; is there anything of it?"""
+        if hint is None or not self._limits.wall_s:
+            return False
+        _, fault = self._record.verify(hint)
+        left = mended(self._problem, hint) if fault else hint
+        if left == self._problem.base:
             if fault:
                 self._record.note("hint", Status.SKIPPED, fault)
-                hint = None
-            else:
-                self._record.take(Solution("hint", Status.FEASIBLE, hint), 0.0)
-        if not (briefly and self._problem.jobs > GREEDY_JOBS and engines.compiled()):
-            self._greedy(hint, replace(self._limits, wall_s=0.0) if briefly else self._limits)
+            return False
+        gone = sum(a != b for a, b in zip(left, hint, strict=True))
+        note = f"without {gone} jobs that would break a rule" if gone else ""
+        self._record.take(Solution("hint", Status.FEASIBLE, left, note=note), 0.0)
+        return True
+
+    def start(self, hinted: bool, briefly: bool) -> None:
+        """A plan to fall back on: the greedy's, the hint if that is better, the base plan if need be.
+
+        Briefly is with one order only, and not at all where the pattern engine has its first plan sooner, or a hint.
+        """
+        sooner = briefly and engines.compiled() and (hinted or self._problem.jobs > GREEDY_JOBS)
+        if not sooner:
+            self._greedy(self._record.placed, replace(self._limits, wall_s=0.0) if briefly else self._limits)
         if self._record.best is None:
             self._record.take(Solution("base", Status.FEASIBLE, self._problem.base), 0.0)
 
@@ -231,15 +252,17 @@ class _Run:
         else:
             self._record.take(claim_of(engines.BOUND, ending), ending.wall_s)
 
-    def automatic(self) -> tuple[_Step, ...]:
+    def automatic(self, hinted: bool) -> tuple[_Step, ...]:
         """A short search for a good hint, the exact engine if its model is small enough, and a search again."""
         exact = _Step((engines.EXACT,), columns_per_s=COLUMNS_PER_S)
         cap = self._cap(engines.EXACT, exact)
         columns = 0 if cap is None else self._columns(cap)
-        patterns = self._limits.wall_s >= PATTERNS_S and columns != 0 and engines.compiled()
+        least_s = HINTED_S if hinted else PATTERNS_S
+        patterns = self._limits.wall_s >= least_s and columns != 0 and engines.compiled()
         if patterns and columns is None:
             return (_Step((engines.PATTERNS,)),)
         if patterns and columns is not None and columns > TINY_COLUMNS:
+            engines.preload(engines.PATTERNS)  # it runs twice
             return (
                 _Step((engines.PATTERNS,), PATTERNS_SHARE),
                 exact,
@@ -256,7 +279,6 @@ class _Run:
         for engine in step.engines:
             if self._over():
                 return
-            engines.preload(engine)
             refusal = engines.refusal(engine) or self._no_time(step) or self._no_room(engine, step)
             share_s = min(step.share * self._left_s(), step.most_s)
             if refusal:
@@ -296,8 +318,8 @@ class _Run:
         # In deterministic mode iterations end an engine; the clock guards the whole, not its share.
         ends_at = self._ends_at if self._limits.deterministic else time.monotonic() + share_s
         self._planned_s -= share_s
-        return apart(
-            engines.load(engine),
+        ending = apart(
+            engines.load(engine, self._warm),
             self._problem,
             replace(self._limits, wall_s=share_s, seed=seed),
             self._record.placed,
@@ -305,6 +327,9 @@ class _Run:
             enough=enough,
             stop=self._stop,
         )
+        if ending.answer is not None and ending.answer.warm is not None:
+            self._warm = ending.answer.warm
+        return ending
 
     def _left_s(self) -> float:
         clock_s = self._ends_at - time.monotonic()
@@ -342,4 +367,5 @@ class _Run:
             wall_s=time.monotonic() - self._began,
             note=summary(self._record.attempts, asked_for),
             attempts=tuple(self._record.attempts),
+            warm=self._warm,
         )

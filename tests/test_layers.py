@@ -37,6 +37,7 @@ ARROWS = {
         "planner.formulate",
         "planner.predict",
         "planner.validate",
+        "solvers.thresholds",
     ],
     "planner.explain": ["planner.formulate", "planner.validate"],
     "planner.formulate": ["planner.edit", "planner.predict", "solvers"],
@@ -54,7 +55,7 @@ ARROWS = {
     "planner.errors": ["planner"],
     "planner": [],  # holds the version
     "solvers": ["solvers.run"],
-    "solvers.run": ["solvers.engines", "solvers.record", "solvers.workers"],
+    "solvers.run": ["solvers.engines", "solvers.mend", "solvers.record", "solvers.workers"],
     "solvers.record": ["solvers.check", "solvers.child", "solvers.dump"],
     "solvers.engines": [
         "solvers.bound",
@@ -66,10 +67,11 @@ ARROWS = {
     ],
     "solvers.patterns": [
         "solvers.bound",
-        "solvers.check",
+        "solvers.mend",
         "solvers.node_generation",
         "solvers.node_rounding",
         "solvers.patterns_bound",
+        "solvers.repair",
     ],
     "solvers.node_rounding": ["solvers.node_master"],
     "solvers.node_generation": ["solvers.node_master"],
@@ -111,7 +113,12 @@ ARROWS = {
     "solvers.columns": ["solvers.problem"],
     "solvers.check": ["solvers.measure"],  # the referee shares no code with the engines
     "solvers.measure": ["solvers.problem"],
-    "solvers.problem": [],
+    "solvers.problem": ["solvers.warm"],
+    "solvers.warm": [],
+    "solvers.mend": ["solvers.check"],
+    "solvers.repair": ["solvers.cpsat", "solvers.facts"],
+    "solvers.thresholds": ["solvers.in_time", "solvers.run"],
+    "solvers.in_time": ["solvers.facts"],
 }
 
 # Imported nowhere else than here.

@@ -150,6 +150,13 @@ class Board:
         if self.a[o.ASKED]:
             self.grow()
 
+    def improve_on(self, nodes: np.ndarray, steps: int, wide: float) -> None:
+        """So many steps for each of some nodes, beginning with these alone (a gang's other nodes come along)."""
+        if len(nodes):
+            self.restrict(nodes)
+            self.improve(steps * len(nodes), wide)
+            self.restrict(self.pool)
+
     def sweep(self) -> None:
         """Fill node after node with what is worth most there, all kins competing: a quick first plan."""
         late = self.table("COST") - self.table("WAIT")
