@@ -111,13 +111,30 @@ class Contents:
             if self.states + sum(comb(len(used[kind]) + size - 1, size) for kind in kinds) > eager:
                 break
             for kind in kinds:
-                for types in combinations_with_replacement(used[kind], size):
-                    self.state(kind, types)
+                self._level(kind, used[kind], size)
         self.hold(problem.home)
 
-    def _room(self) -> int:
-        """The next free row."""
-        if len(self.keys) == len(self.step):
+    def _level(self, kind: int, used: list[int], size: int) -> None:
+        """All multisets of so many of these types at once, those with one less being there."""
+        many = np.array(list(combinations_with_replacement(used, size)), np.int64).reshape(-1, size)
+        first = self._room(len(many))
+        keys = [(kind, types) for types in map(tuple, many.tolist())]
+        self.of.update(zip(keys, range(first, first + len(keys)), strict=True))
+        self.keys += keys
+        index = np.arange(first, first + len(keys))
+        for i in range(size):  # a type that is there twice is taken away twice, to the same end
+            rest, a = np.delete(many, i, 1), many[:, i]
+            different, where = np.unique(rest, axis=0, return_inverse=True)
+            ways = [tuple(types) for types in different.tolist()]
+            alone = np.full(self.types, MILLI)
+            rows = np.array([self.interference.row(kind, types) if types else alone for types in ways])
+            under = np.array([self.of[kind, types] for types in ways])
+            self.step[under[where.ravel()], a] = index
+            self.slow[index, a] = rows[where.ravel(), a]
+
+    def _room(self, count: int = 1) -> int:
+        """The next free row, of so many."""
+        while len(self.keys) + count > len(self.step):
             more = len(self.step)
             blank = np.full((more, self.types), UNKNOWN, np.int32)
             self.step = np.vstack([self.step, blank])

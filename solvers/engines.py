@@ -59,7 +59,7 @@ def _patterns(warm: Warm | None) -> Solve:
 
         if not limits.deterministic:
             limits = replace(limits, wall_s=max(0.0, limits.wall_s - (time.monotonic() - began)))
-        return solve(problem, limits, hint, report, bound=bound, warm=warm)
+        return solve(problem, limits, hint, report, checked=True, bound=bound, warm=warm)
 
     return solve
 

@@ -324,10 +324,21 @@ def _classes(problem: Problem) -> list[int]:
         for name in _LISTS
         if name not in {"wait_cost", "work", "deferred_end", "remaining_p90_s", "movable", "preemptible"}
     ]
-    rows = np.ascontiguousarray(np.hstack(columns))
-    keys = rows.view([("", rows.dtype)] * rows.shape[1]).ravel()
-    classes: list[int] = np.unique(keys, return_inverse=True)[1].ravel().tolist()
+    classes: list[int] = numbered(np.hstack(columns)).tolist()
     return classes
+
+
+def numbered(rows: np.ndarray) -> np.ndarray:
+    """A number for each distinct row of integers, ascending as the rows do; shape (rows,).
+
+    Column after column, which is several times as fast as to compare whole rows.
+    """
+    number = np.zeros(len(rows), np.int64)
+    for column in rows.T:
+        if len(rows) and (column != column[0]).any():
+            rank = np.unique(column, return_inverse=True)[1].ravel()
+            number = np.unique(number * (rank.max() + 1) + rank, return_inverse=True)[1].ravel()
+    return number
 
 
 def _groups(

@@ -33,7 +33,7 @@ CHUNK = 50
 #: In deterministic mode, for each second of the limit: few enough that the clock does not end the run first.
 STEPS_PER_S, ROUNDS_PER_S, BOUND_ROUNDS_PER_S = 200, 2, 2
 #: Part of steps that begin with a gang over several nodes.
-WIDE = 0.15
+WIDE = 0.25
 #: Seconds between two reports, and of a round on divided nodes, at least.
 REPORT_S = 0.25
 ROUND_S = 0.7
@@ -63,6 +63,7 @@ def solve(
     hint: Placed | None,
     report: Report,
     *,
+    checked: bool = False,
     bound: int | None = None,
     warm: Warm | None = None,
 ) -> Solution:
@@ -70,12 +71,16 @@ def solve(
 
     Parameters
     ----------
+    checked
+        The hint is known to break no rule.
     bound
         A lower bound that is known, and has been reported.
     warm
         What an earlier solve has left.
     """
-    return Engine(problem, limits, report, bound, warm).run(hint)
+    engine = Engine(problem, limits, report, bound, warm)
+    engine.checked = checked
+    return engine.run(hint)
 
 
 @dataclass
@@ -108,7 +113,7 @@ class Engine:
         self.found: Found | None = None
         self.bound, self.warm = bound, warm
         self.prices = None if warm is None else _prices(warm)
-        self.ended = False
+        self.ended = self.checked = False
         self.best: Best | None = None
         self.told_at = 0.0
         self.steps = self.rounded = self.repairs = 0
@@ -118,18 +123,17 @@ class Engine:
 
     def run(self, hint: Placed | None) -> Solution:
         """The whole solve."""
-        board = self._first(hint)
         if self.limits.deterministic or self.workers == 1:
-            self._alone(board)
+            self._alone(hint)
         else:
-            self._together(board)
+            self._together(hint)
         return self._solution()
 
     def _first(self, hint: Placed | None) -> Board:
         """A sweep over the nodes, or the hint filled up if that is better."""
         boards = []
-        if hint is not None and (left := mended(self.problem, hint)) != self.problem.base:
-            boards.append(self._filled(left))
+        if hint is not None and hint != self.problem.base:
+            boards.append(self._filled(hint if self.checked else mended(self.problem, hint)))
             self._keep(boards[-1])
         if not boards or self.limits.wall_s >= SWEEP_S:
             boards.append(self._filled(self.problem.base))
@@ -176,8 +180,9 @@ class Engine:
 
     # ---- one thread ----
 
-    def _alone(self, board: Board) -> None:
+    def _alone(self, hint: Placed | None) -> None:
         """Everything in turn, by numbers of iterations where the clock must not decide."""
+        board = self._first(hint)
         fixed = self.limits.deterministic
         steps = max(1, int(STEPS_PER_S * self.limits.wall_s)) if fixed else None
         self._find_bound()
@@ -185,8 +190,7 @@ class Engine:
             board.value(self.prices.job)
         self._improve(board, steps // 3 if steps else None, self.began + 0.5 * self.limits.wall_s)
         board = self._granted(board, steps // 10 if steps else None)
-        self._pass_on(board)
-        rounded = self._from_columns(int(ROUNDS_PER_S * self.limits.wall_s) if fixed else None)
+        rounded = self._from_columns(board, int(ROUNDS_PER_S * self.limits.wall_s) if fixed else None)
         for other in rounded:
             self._improve(other, steps // 6 if steps else None, time.monotonic() + RACE * self.limits.wall_s)
         board = min([board, *rounded], key=lambda one: one.objective())
@@ -204,24 +208,23 @@ class Engine:
 
     # ---- several threads ----
 
-    def _together(self, board: Board) -> None:
+    def _together(self, hint: Placed | None) -> None:
         """The bound beside a search; then columns, a dive and rounds on the best plan, again and again."""
         thread = threading.Thread(target=self._find_bound_or_say, daemon=True)
         thread.start()
+        board = self._first(hint)
         while thread.is_alive() and not self._over():
             self._improve(board, CHUNK, self.ends_at)
         board = self._granted(board, None)
         self._keep(board, at_once=True)
-        self._pass_on(board)
         while not self._over():
-            board = self._race([board, *self._from_columns(None)])
+            board = self._race([board, *self._from_columns(board, None)])
             before, until = board.objective(), time.monotonic() + max(2.0, CYCLE * self.limits.wall_s)
             while not self._over() and time.monotonic() < until:
                 board = self._round(board)
             if board.objective() > before * (1 - STALLED) and len(board.pool) <= MOST_NODES:
                 board = self._repaired(board)
             self._keep(board, at_once=True)
-            self._pass_on(board)
 
     def _race(self, boards: list[Board]) -> Board:
         """Improve several plans for a while, each thread one after the other; the best."""
@@ -251,11 +254,6 @@ class Engine:
         self.repairs = turn
         repaired = self._board(placed, turn)
         return min((board, repaired), key=lambda one: one.objective())
-
-    def _pass_on(self, board: Board) -> None:
-        if self.made is None:
-            self.made = Generator(self.facts, self.contents, self.blank.last, self.limits.seed, self.workers)
-        self.made.columns.learn(board.placed(), board.table("COST"))
 
     def _round(self, board: Board) -> Board:
         """All threads at once, each on its own nodes; then everything is put together again."""
@@ -295,7 +293,7 @@ class Engine:
                     self.report(None, None, self.bound)
 
         wall_s, fixed = self.limits.wall_s, self.limits.deterministic
-        if self.bound is None:
+        if self.warm is None and self.bound is None:
             # It is soon there, and at times the higher: it prices the cores of jobs without GPUs.
             heard(lower_bound(self.problem))
         self.found = pattern_bound(
@@ -308,16 +306,23 @@ class Engine:
         if self.found is not None:
             self.prices = self.found.prices
             heard(self.found.bound)
+        if self.warm is not None and (fixed or self._left() > 0):
+            heard(lower_bound(self.problem))
 
-    def _from_columns(self, rounds: int | None) -> list[Board]:
-        """Plans rounded from the program over node columns; none if there is no time for it."""
-        if self.made is None or self._over():
-            return []
+    def _from_columns(self, board: Board, rounds: int | None) -> list[Board]:
+        """Plans rounded from the program over node columns, the board's among them; none if there is no time for it."""
         most_s = min(COLUMNS * self.limits.wall_s, self._left() - AFTER * self.limits.wall_s)
-        if rounds is None and most_s < COLUMNS_AT_LEAST_S + len(self.made.columns.shape) / NODES_PER_COLUMN_S:
+        least_s = COLUMNS_AT_LEAST_S + len(board.pool) / NODES_PER_COLUMN_S
+        if self._over() or (rounds is None and most_s < least_s):
             return []
+        until = time.monotonic() + most_s
+        if self.made is None:
+            self.made = Generator(self.facts, self.contents, self.blank.last, self.limits.seed, self.workers)
+            if self.warm is not None:
+                self.made.columns.adopt(self.warm)
+        self.made.columns.learn(board.placed(), board.table("COST"))
         prices = self.prices.job if self.prices is not None and not self.rounded else None
-        self.made.run(prices, rounds, time.monotonic() + most_s)
+        self.made.run(prices, rounds, until)
         self.rounded += 1
         if not self.made.master.columns or self._left() <= 0:
             return []

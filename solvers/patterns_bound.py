@@ -81,8 +81,9 @@ def pattern_bound(
     if began >= deadline:
         return None
     search = _Search(Relaxation(problem), report, began)
-    search.attempt(search.relaxed.zero())
-    search.run(deadline, None if prices is None else _warm(search.relaxed, prices), rounds)
+    warm = None if prices is None else _warm(search.relaxed, prices)
+    search.attempt(search.relaxed.zero() if warm is None else warm)
+    search.run(deadline, warm, rounds)
     return search.found()
 
 
@@ -131,7 +132,6 @@ class _Search:
         master = Master(self.calm)
         centre = None
         if warm is not None:
-            self.attempt(warm)
             centre = self._calm_prices(warm)
             master.add(self.calm.at(centre))
         for part in STARTS:

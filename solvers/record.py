@@ -86,10 +86,12 @@ class Record:
             return None, f"its plan breaks a rule: {faults[0].rule}: {faults[0].text}{more}"
         return check.objective(self._problem, placed).total, ""
 
-    def take(self, claim: Solution, wall_s: float) -> None:
-        """Judge what an engine says, and use what stands."""
+    def take(self, claim: Solution, wall_s: float, verified: int | None = None) -> None:
+        """Judge what an engine says, and use what stands; ``verified`` is the recomputed cost of its plan, if known."""
         claim = replace(claim, note=_line(claim.note))
-        objective, fault = (None, "") if claim.placed is None else self.verify(claim.placed)
+        objective, fault = verified, ""
+        if claim.placed is not None and verified is None:
+            objective, fault = self.verify(claim.placed)
         lie = self._contradiction(claim, objective, fault)
         attempt = Attempt(claim.engine, claim.status, objective, claim.bound, wall_s, claim.note)
         if lie or fault:

@@ -188,7 +188,7 @@ class _Run:
         """Take the hint, without what breaks a rule; is there anything of it?"""
         if hint is None or not self._limits.wall_s:
             return False
-        _, fault = self._record.verify(hint)
+        cost, fault = self._record.verify(hint)
         left = mended(self._problem, hint) if fault else hint
         if left == self._problem.base:
             if fault:
@@ -196,7 +196,7 @@ class _Run:
             return False
         gone = sum(a != b for a, b in zip(left, hint, strict=True))
         note = f"without {gone} jobs that would break a rule" if gone else ""
-        self._record.take(Solution("hint", Status.FEASIBLE, left, note=note), 0.0)
+        self._record.take(Solution("hint", Status.FEASIBLE, left, note=note), 0.0, cost)
         return True
 
     def start(self, hinted: bool, briefly: bool) -> None:

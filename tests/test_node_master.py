@@ -315,7 +315,6 @@ def test_the_plan_of_a_dive_ends_in_time(variant):
 def test_a_plan_from_columns_is_mended_and_filled(variant, seed):
     problem = drawn(variant, seed)
     engine = Engine(problem, Limits(wall_s=60.0, deterministic=True), lambda *_: None)
-    engine._pass_on(engine._first(None))
-    (board,) = engine._from_columns(3)
+    (board,) = engine._from_columns(engine._first(None), 3)
     assert violations(problem, board.placed()) == ()
     assert board.objective() == objective(problem, board.placed()).total

@@ -105,6 +105,6 @@ def _rows(tenants: tuple[Tenant, ...], kinds: tuple[Kind, ...], model: Interfere
         predicted = model.slowdowns(kinds[kind].model, tenants, [tenants[c] for c in co])
         with np.errstate(invalid="ignore"):
             milli = np.ceil(predicted * MILLI - 1e-6)  # rounded up: a cap is never passed by rounding
-        return np.where(np.isnan(milli), FORBIDDEN, np.maximum(MILLI, np.nan_to_num(milli))).astype(np.int64)
+        return np.where(np.isnan(milli), FORBIDDEN, np.maximum(MILLI, milli)).astype(np.int64)
 
     return row

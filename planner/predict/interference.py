@@ -139,18 +139,18 @@ class TableModel:
     def slowdowns(self, gpu_model: str, victims: Sequence[Tenant], others: Sequence[Tenant]) -> np.ndarray:
         """See the module."""
         model = canonical_model(gpu_model)
-        return np.array([self._one(model, victim, others) for victim in victims], float)
-
-    def _one(self, gpu_model: str, victim: Tenant, others: Sequence[Tenant]) -> float:
-        excess = 0.0
-        unmeasured = []
-        for other in others:
-            found = self.pairs.get((gpu_model, victim.profile or "", other.profile or ""))
-            if found is None:
-                unmeasured.append(other)
-            else:
-                excess += found - 1
-        if unmeasured:
-            excess += float(self.hinge.slowdowns(gpu_model, [victim], unmeasured)[0]) - 1
+        pairs = [[(model, v.profile or "", o.profile or "") for v in victims] for o in others]
+        found = [[self.pairs.get(pair) for pair in row] for row in pairs]
+        measured = np.array([[value is not None for value in row] for row in found], bool)
+        measured = measured.reshape(len(others), len(victims))
+        excess = np.zeros(len(victims))
+        for row, known in zip(found, measured, strict=True):
+            excess[known] += np.array([value for value in row if value is not None]) - 1
+        # Those of whom the same neighbours are not measured beside them go by the hinge together.
+        for mask in () if measured.all() else np.unique(measured.T, axis=0):
+            who = np.flatnonzero((mask == measured.T).all(1))
+            rest = [other for other, known in zip(others, mask, strict=True) if not known]
+            if rest:
+                excess[who] += self.hinge.slowdowns(gpu_model, [victims[i] for i in who.tolist()], rest) - 1
         # Python's min would lose a NaN, and with it a "must not share".
-        return float(np.minimum(self.cap, 1 + excess))
+        return np.minimum(self.cap, 1 + excess)

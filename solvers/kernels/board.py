@@ -16,7 +16,7 @@ from solvers.kernels.place import EXACT, put
 from solvers.problem import NVLINK, PPM, Placed, Spot
 
 #: So many kins compete in a step, drawn between the two.
-KINS_LEAST, KINS_DRAWN = 10, 50
+KINS_LEAST, KINS_DRAWN = 6, 25
 
 #: Jobs placed one by one before a sweep, because the makespan waits for them.
 URGENT = 1000

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from solvers.contents import MOST_TENANTS, Contents
-from solvers.facts import Facts
+from solvers.facts import Facts, numbered
 from solvers.kernels.layout import NODES_IN_VIEW, REQUESTS
 
 #: Kins that compete in one step, at most; mostly some are drawn.
@@ -65,14 +65,16 @@ def job_tables(facts: Facts) -> Tables:
         "SPOT_AT": np.r_[0, np.cumsum(np.maximum(p.job_gpus, 1))],
         "FIXED_COST": np.where(np.isfinite(facts.fixed_cost), facts.fixed_cost, 1e30), "SLOPE": facts.slope,
     }  # fmt: skip
-    homes = [list(home) if home and p.job_gpus[j] else [] for j, home in enumerate(p.home)]
-    drawn = [facts.budget_of.get(j, []) for j in range(p.jobs)]
-    tables["HOME_AT"], tables["HOME"] = end_to_end(homes)
-    tables["NEVER_AT"], tables["NEVER_WITH"] = end_to_end(
-        [sorted(facts.never.get(j, ())) for j in range(p.jobs)]
+    homes = {j: list(home) for j, home in enumerate(p.home) if home and p.job_gpus[j]}
+    drawn = {j: row for j, row in facts.budget_of.items() if row}
+    tables["HOME_AT"], tables["HOME"] = _of_some(homes, p.jobs)
+    tables["NEVER_AT"], tables["NEVER_WITH"] = _of_some(
+        {j: sorted(with_) for j, with_ in facts.never.items()}, p.jobs
     )
-    tables["BUDGET_AT"], tables["BUDGET"] = end_to_end([[b for b, _ in row] for row in drawn])
-    tables["AMOUNT"] = end_to_end([[amount for _, amount in row] for row in drawn])[1]
+    tables["BUDGET_AT"], tables["BUDGET"] = _of_some(
+        {j: [b for b, _ in row] for j, row in drawn.items()}, p.jobs
+    )
+    tables["AMOUNT"] = _of_some({j: [amount for _, amount in row] for j, row in drawn.items()}, p.jobs)[1]
     return tables
 
 
@@ -135,6 +137,14 @@ def end_to_end(lists: Iterable[Iterable[int]]) -> tuple[np.ndarray, np.ndarray]:
     return at, np.fromiter((i for row in rows for i in row), np.int64, int(at[-1]))
 
 
+def _of_some(lists: dict[int, list[int]], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same for lists of which most are empty and not given."""
+    at = np.zeros(count + 1, np.int64)
+    for i, row in lists.items():
+        at[i + 1] = len(row)
+    return np.cumsum(at), np.array([x for i in sorted(lists) for x in lists[i]], np.int64)
+
+
 def class_tables(facts: Facts, last: int) -> Tables:
     """Class and rank of each job, members of each class, kin of each class, classes of each kin.
 
@@ -142,8 +152,8 @@ def class_tables(facts: Facts, last: int) -> Tables:
     """
     p = facts.problem
     who = np.flatnonzero(np.array([home is None for home in p.home], bool) & (p.job_gpus > 0))
-    kin_of_job = _numbered(_alike(facts)[who])
-    class_of_job = _numbered(np.hstack([kin_of_job[:, None], _lanes(facts, last)[who]]))
+    kin_of_job = numbered(_alike(facts)[who])
+    class_of_job = numbered(np.hstack([kin_of_job[:, None], _lanes(facts, last)[who]]))
     wait = p.wait_cost[who] + np.maximum(0, p.deferred_end[who] - last) * p.makespan_cost
     order = np.lexsort((who, -wait, class_of_job))
     at = np.searchsorted(class_of_job[order], np.arange(class_of_job.max(initial=-1) + 2))
@@ -163,12 +173,14 @@ def class_tables(facts: Facts, last: int) -> Tables:
 def _alike(facts: Facts) -> np.ndarray:
     """What a kin has in common, one row a job."""
     p = facts.problem
-    drawn = [tuple(facts.budget_of.get(j, ())) for j in range(p.jobs)]
-    numbers = {row: i for i, row in enumerate(dict.fromkeys(drawn))}
-    alone = np.array([j if facts.never.get(j) else -1 for j in range(p.jobs)])
+    numbers: dict[tuple[tuple[int, int], ...], int] = {}
+    budgets, alone = np.full(p.jobs, -1), np.full(p.jobs, -1)
+    for j, row in facts.budget_of.items():
+        budgets[j] = numbers.setdefault(tuple(row), len(numbers))
+    alone[list(facts.never)] = list(facts.never)
     columns = (
         p.job_gpus, p.size_milli, p.job_type, p.cpu_milli, p.host_memory_mib, p.max_nodes, p.gpus_per_node,
-        p.node_set, p.alone, p.node_alone, p.share_group, np.array([numbers[row] for row in drawn]), alone,
+        p.node_set, p.alone, p.node_alone, p.share_group, budgets, alone,
         p.link_milli, p.speed_milli, p.memory_mib, p.share, p.cap_milli,
     )  # fmt: skip
     return np.hstack(
@@ -205,10 +217,3 @@ def late_caps(facts: Facts, last: int) -> np.ndarray:
     steps = np.array(LATE_STEPS)
     coarse = np.where(most < steps[0], 0, steps[np.searchsorted(steps, most, side="right") - 1])
     return np.where(most >= np.minimum(p.cap_milli, p.interference.worst_milli), p.cap_milli, coarse)
-
-
-def _numbered(rows: np.ndarray) -> np.ndarray:
-    """A number for each distinct row."""
-    rows = np.ascontiguousarray(rows)
-    keys = rows.view([("", rows.dtype)] * rows.shape[1]).ravel()
-    return np.unique(keys, return_inverse=True)[1].ravel().astype(np.int64)

@@ -7,7 +7,7 @@
 Run by hand; each size and seed has a process of its own. Prints a line a seed, then the median and the range of the
 size. Seconds count from the call of ``solve``; formulation comes before it.
 
-``first_s`` is when a plan was first heard of. ``gap@T`` is (best - bound) / best after T seconds, and ``served@T``
+``first_s`` is when a plan that starts something was first heard of. ``gap@T`` is (best - bound) / best after T seconds, and ``served@T``
 (best - bound) / (base - bound), where the base plan starts nothing; what is heard on the way are the engines' claims, at
 most a poll late, and none counts for more than what the referee grants in the end. The bound that is sought before the
 engines is heard with an engine's next word. Objectives and bounds are in GPU-seconds; ``peak_mib`` is this process and
@@ -82,9 +82,14 @@ class Measured:
         bound = max((n.bound for n in known if n.bound is not None), default=None)
         return News(elapsed_s, best, bound)
 
-    def first_s(self, name: str) -> float | None:
-        """When an objective or a bound was first known."""
-        return next((n.elapsed_s for n in self.news if getattr(n, name) is not None), None)
+    def first_s(self) -> float | None:
+        """When a plan was first known that starts something."""
+        known = (n for n in self.news if n.objective is not None and n.objective < self.base)
+        return next((n.elapsed_s for n in known), None)
+
+    def bound_s(self) -> float | None:
+        """When a bound was first known."""
+        return next((n.elapsed_s for n in self.news if n.bound is not None), None)
 
     def reached_s(self, best: int) -> float | None:
         """When a plan as good as that was known; None if it never was."""
@@ -134,11 +139,11 @@ def figures(problem: Problem, measured: Measured, times_s: Iterable[float]) -> R
         "status": str(found.status),
         "jobs": problem.jobs,
         "load": float(problem.job_gpus.sum()) / max(problem.gpus, 1),
-        "first_s": measured.first_s("objective"),
+        "first_s": measured.first_s(),
         "objective_gpu_s": measured.objective / 1000,
         "bound_gpu_s": None if found.bound is None else found.bound / 1000,
         "base_gpu_s": measured.base / 1000,
-        "bound_first_s": measured.first_s("bound"),
+        "bound_first_s": measured.bound_s(),
         "bound_last_s": next((n.elapsed_s for n in measured.news if n.bound == found.bound), None),
         "wall_s": found.wall_s,
     }
