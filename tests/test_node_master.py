@@ -157,7 +157,8 @@ def test_a_choice_never_uses_more_nodes_than_there_are_and_no_part_of_a_gang(var
         else:
             assert total == pytest.approx(np.rint(total))
         plan = plan_of(made, chosen)
-        assert {fault.rule for fault in violations(made.problem, plan)} <= {"window"}
+        # A part of a gang without a partner is left out, without which a GPU's gate need not hold.
+        assert {fault.rule for fault in violations(made.problem, plan)} <= {"window", "gate"}
         assert objective(made.problem, plan).total < objective(made.problem, made.problem.base).total
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from solvers.kernels import layout as o
 from solvers.kernels.jit import jit
 from solvers.kernels.layout import Floats, Ints
-from solvers.kernels.place import ask, at_home, hates, holds, late, node_holds, put, rest, take
+from solvers.kernels.place import ask, at_home, hates, holds, late, node_holds, put, rate, rest, take
 
 NEVER = 1e29
 
@@ -35,11 +35,11 @@ def gate(a: Ints, f: Floats, g: int, r: int, progress: int, largest: int) -> boo
         if then < 0:
             ask(a, s, a[a[o.TYPE] + r])
             return False
-        others = a[a[o.SIZE] + r] * a[a[o.RATE] + then * a[o.TYPES] + a[a[o.TYPE] + r]]
+        others = a[a[o.SIZE] + r] * rate(a, then, r)
         for h in range(count):
             if h != i:
                 b = a[a[o.TENANT] + g * a[o.WIDTH] + h]
-                others += a[a[o.SIZE] + b] * a[a[o.RATE] + then * a[o.TYPES] + a[a[o.TYPE] + b]]
+                others += a[a[o.SIZE] + b] * rate(a, then, b)
         if others > progress:
             return False
     return True
@@ -51,12 +51,15 @@ def look(a: Ints, f: Floats, row: int, r: int, x: int) -> None:
     g = a[a[o.VIEW] + x]
     m, count, s = a[a[o.KIND] + g], a[a[o.TENANTS] + g], a[a[o.STATE] + g]
     a[a[o.OK] + row * a[o.VIEW_MOST] + x] = 0
-    if count >= a[a[o.PLACES] + g] or a[a[o.SPEED] + r * a[o.KINDS] + m] <= 0:
+    if count >= a[a[o.PLACES] + g] or a[a[o.SPEED] + a[a[o.ROW] + r] * a[o.KINDS] + m] <= 0:
         return
     margin = a[a[o.MARGIN] + g] if count else 0
-    if a[a[o.MEMORY_USED] + g] + a[a[o.NEED] + r * a[o.KINDS] + m] > a[a[o.MEMORY] + g] - margin:
+    if (
+        a[a[o.MEMORY_USED] + g] + a[a[o.NEED] + a[a[o.ROW] + r] * a[o.KINDS] + m]
+        > a[a[o.MEMORY] + g] - margin
+    ):
         return
-    if a[a[o.SHARES_USED] + g] + a[a[o.SHARE] + r * a[o.KINDS] + m] > a[a[o.SHARES] + g]:
+    if a[a[o.SHARES_USED] + g] + a[a[o.SHARE] + a[a[o.ROW] + r] * a[o.KINDS] + m] > a[a[o.SHARES] + g]:
         return
     if a[a[o.ALONE] + r] and (count or a[a[o.OUTSIDE] + g]):
         return
@@ -65,31 +68,31 @@ def look(a: Ints, f: Floats, row: int, r: int, x: int) -> None:
         ask(a, s, a[a[o.TYPE] + r])
         return
     own = int(a[a[o.SLOW] + then * a[o.TYPES] + a[a[o.TYPE] + r]])
-    if own > a[a[o.CAP] + r * a[o.KINDS] + m]:
+    if own > a[a[o.CAP] + a[a[o.ROW] + r] * a[o.KINDS] + m]:
         return
     added, progress, largest = (
         0.0,
-        a[a[o.SIZE] + r] * a[a[o.RATE] + then * a[o.TYPES] + a[a[o.TYPE] + r]],
+        a[a[o.SIZE] + r] * rate(a, then, r),
         a[a[o.SIZE] + r],
     )
     for i in range(count):
         b = a[a[o.TENANT] + g * a[o.WIDTH] + i]
         slow = int(a[a[o.SLOW] + then * a[o.TYPES] + a[a[o.TYPE] + b]])
         if (
-            slow > a[a[o.CAP] + b * a[o.KINDS] + m]
+            slow > a[a[o.CAP] + a[a[o.ROW] + b] * a[o.KINDS] + m]
             or slow > a[a[o.LIMIT] + b]
             or a[a[o.ALONE] + b]
             or a[a[o.GROUP] + b] != a[a[o.GROUP] + r]
         ):
             return
         if slow > a[a[o.WORST] + b]:
-            added += f[a[o.SLOPE] + (b * a[o.KINDS] + m) * 3 + a[a[o.LINKED] + b]] * (
+            added += f[a[o.SLOPE] + (a[a[o.ROW] + b] * a[o.KINDS] + m) * 3 + a[a[o.LINKED] + b]] * (
                 1000.0 / a[a[o.WORST] + b] - 1000.0 / slow
             )
             if a[o.SPAN_COST]:
-                k = a[a[o.FACTOR] + b * 3 + a[a[o.LINKED] + b]]
+                k = a[a[o.FACTOR] + a[a[o.ROW] + b] * 3 + a[a[o.LINKED] + b]]
                 added += late(a, f, b, m, slow, k) - late(a, f, b, m, a[a[o.WORST] + b], k)
-        progress += a[a[o.SIZE] + b] * a[a[o.RATE] + then * a[o.TYPES] + a[a[o.TYPE] + b]]
+        progress += a[a[o.SIZE] + b] * rate(a, then, b)
         largest = max(largest, a[a[o.SIZE] + b])
     if count:
         if a[o.GATE] and not gate(a, f, g, r, progress, largest):
@@ -171,14 +174,14 @@ def on_one_node(a: Ints, f: Floats, row: int, j: int, nn: int) -> float:
             if found < n:
                 continue
             link = a[a[o.GROUP_LINK] + q]
-            cheapest(a, f, row, n, found, f[a[o.SLOPE] + (j * a[o.KINDS] + m) * 3 + link] / n)
+            cheapest(a, f, row, n, found, f[a[o.SLOPE] + (a[a[o.ROW] + j] * a[o.KINDS] + m) * 3 + link] / n)
             lost, cost = 0.0, 0.0
             for h in range(n):
                 lost = max(lost, f[a[o.LOST] + row * a[o.VIEW_MOST] + a[a[o.ORDER] + h]])
                 cost += f[a[o.ADDED] + row * a[o.VIEW_MOST] + a[a[o.ORDER] + h]]
             cost += (
-                f[a[o.FIXED_COST] + (j * a[o.KINDS] + m) * 3 + link]
-                + f[a[o.SLOPE] + (j * a[o.KINDS] + m) * 3 + link] * lost
+                f[a[o.FIXED_COST] + (a[a[o.ROW] + j] * a[o.KINDS] + m) * 3 + link]
+                + f[a[o.SLOPE] + (a[a[o.ROW] + j] * a[o.KINDS] + m) * 3 + link] * lost
             )
             if cost < best:
                 best = cost
@@ -221,7 +224,7 @@ def over_some_nodes(a: Ints, f: Floats, row: int, j: int, nn: int) -> float:
             if found < each:
                 continue
             m = a[a[o.KIND] + a[a[o.VIEW] + a[a[o.ORDER] + 0]]]
-            cheapest(a, f, row, each, found, f[a[o.SLOPE] + (j * a[o.KINDS] + m) * 3 + 2] / n)
+            cheapest(a, f, row, each, found, f[a[o.SLOPE] + (a[a[o.ROW] + j] * a[o.KINDS] + m) * 3 + 2] / n)
             for h in range(each):
                 x = a[a[o.ORDER] + h]
                 a[a[o.TRIAL] + used * each + h] = x
@@ -230,8 +233,8 @@ def over_some_nodes(a: Ints, f: Floats, row: int, j: int, nn: int) -> float:
             used += 1
         if used == parts:
             cost += (
-                f[a[o.FIXED_COST] + (j * a[o.KINDS] + m) * 3 + 2]
-                + f[a[o.SLOPE] + (j * a[o.KINDS] + m) * 3 + 2] * lost
+                f[a[o.FIXED_COST] + (a[a[o.ROW] + j] * a[o.KINDS] + m) * 3 + 2]
+                + f[a[o.SLOPE] + (a[a[o.ROW] + j] * a[o.KINDS] + m) * 3 + 2] * lost
             )
             return min(best, cost)
     return best
@@ -250,8 +253,9 @@ def single(a: Ints, f: Floats, row: int, j: int, nn: int, w: int) -> float:
         if a[a[o.OK] + row * a[o.VIEW_MOST] + x] and room >> a[a[o.WHERE] + x] & 1:
             m = a[a[o.KIND] + a[a[o.VIEW] + x]]
             cost = (
-                f[a[o.FIXED_COST] + (j * a[o.KINDS] + m) * 3 + 0]
-                + f[a[o.SLOPE] + (j * a[o.KINDS] + m) * 3 + 0] * f[a[o.LOST] + row * a[o.VIEW_MOST] + x]
+                f[a[o.FIXED_COST] + (a[a[o.ROW] + j] * a[o.KINDS] + m) * 3 + 0]
+                + f[a[o.SLOPE] + (a[a[o.ROW] + j] * a[o.KINDS] + m) * 3 + 0]
+                * f[a[o.LOST] + row * a[o.VIEW_MOST] + x]
                 + f[a[o.ADDED] + row * a[o.VIEW_MOST] + x]
             )
             if cost < best:
@@ -289,7 +293,9 @@ def place_for(a: Ints, f: Floats, row: int, j: int, nn: int, w: int) -> float:
         m = a[a[o.KIND] + a[a[o.VIEW] + a[a[o.TRIAL] + 0]]]
         if n > 1 and link == 1 and one_group(a, f, n):
             link = 0
-        cost += late(a, f, j, m, int(1000.0 / (1.0 - lost) + 0.5), a[a[o.FACTOR] + j * 3 + link])
+        cost += late(
+            a, f, j, m, int(1000.0 / (1.0 - lost) + 0.5), a[a[o.FACTOR] + a[a[o.ROW] + j] * 3 + link]
+        )
     return cost
 
 

@@ -2,9 +2,10 @@
 
 A kernel gets one array of integers and one of floats: passing dozens of arrays from function to function costs numba's
 compiler minutes and the compiled code most of its speed. The first ``HEADER`` integers hold the scalars below, and where
-each table begins: ``a[a[o.CPU] + j]`` is the cores of job ``j``, ``a[a[o.SPEED] + j * a[o.KINDS] + m]`` its speed on kind
-``m``, and ``f[a[o.SLOPE] + (j * a[o.KINDS] + m) * 3 + link]`` a float. Lists of lists are stored end to end, with a table of
-where each begins.
+each table begins: ``a[a[o.CPU] + j]`` is the cores of job ``j``. What many jobs have in common is there once, in a row of
+which the job has the number ``r = a[a[o.ROW] + j]``: ``a[a[o.SPEED] + r * a[o.KINDS] + m]`` is its speed on kind ``m``, and
+``f[a[o.SLOPE] + (r * a[o.KINDS] + m) * 3 + link]`` a float. Lists of lists are stored end to end, with a table of where
+each begins.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ PROGRAM = (
     "NODE", "KIND", "INDEX", "LINK", "MEMORY", "MARGIN", "SHARES", "PLACES", "OUTSIDE", "UNTIL", "HOLDER", "OPEN_COST",
     "NODE_AT", "NODE_GPU", "CPU_CAP", "HOST_CAP", "USED_COST", "OPEN_TO",
     "GROUP_AT", "GROUP_KIND", "GROUP_LINK", "MEMBER_AT", "MEMBER",
-    "SIZE_GPUS", "SIZE", "TYPE", "UNIT", "WAIT", "MOVE", "WORK", "DEFERRED_END", "P90", "CPU", "HOST", "MAX_NODES",
+    "SIZE_GPUS", "SIZE", "TYPE", "ROW", "UNIT", "WAIT", "MOVE", "WORK", "DEFERRED_END", "P90", "CPU", "HOST", "MAX_NODES",
     "PER_NODE", "NODE_SET", "ALONE", "NODE_ALONE", "GROUP", "MOVABLE", "PREEMPTIBLE", "FACTOR", "SPOT_AT", "HOME_AT",
     "HOME", "NEVER_AT", "NEVER_WITH", "BUDGET_AT", "BUDGET", "AMOUNT", "SPEED", "NEED", "SHARE", "CAP",
     "CLASS", "RANK", "CLASS_AT", "CLASS_JOB", "KIN", "KIN_AT", "KIN_CLASS", "KIN_JOB", "ROOT",
-    "STEP", "SLOW", "RATE",
+    "STEP", "SLOW",
 )  # fmt: skip
 #: The plan under way.
 PLAN = (

@@ -41,9 +41,15 @@ def ask(a: Ints, state: int, kind_of_job: int) -> None:
 
 
 @jit
+def rate(a: Ints, s: int, j: int) -> int:
+    """What a job gets done in a second in a state that has it, in billionths, as the gate counts it."""
+    return 1000000000 // max(1, a[a[o.SLOW] + s * a[o.TYPES] + a[a[o.TYPE] + j]])
+
+
+@jit
 def late(a: Ints, f: Floats, j: int, m: int, s: int, k: int) -> int:
     """What a placed job's end costs beyond the makespan that is granted."""
-    work, v = a[a[o.WORK] + j], a[a[o.SPEED] + j * a[o.KINDS] + m]
+    work, v = a[a[o.WORK] + j], a[a[o.SPEED] + a[a[o.ROW] + j] * a[o.KINDS] + m]
     if a[o.SPAN_COST] == 0 or work < 0 or v <= 0:
         return 0
     if work <= EXACT // (s * k):
@@ -80,12 +86,12 @@ def at_home(a: Ints, f: Floats, j: int) -> bool:
 @jit
 def price(a: Ints, f: Floats, j: int, m: int, s: int, link: int) -> int:
     """A placed job's own terms, as the referee counts them, and its lateness."""
-    v, k = a[a[o.SPEED] + j * a[o.KINDS] + m], a[a[o.FACTOR] + j * 3 + link]
+    v, k = a[a[o.SPEED] + a[a[o.ROW] + j] * a[o.KINDS] + m], a[a[o.FACTOR] + a[a[o.ROW] + j] * 3 + link]
     beside = 1000000 * v // s
     linked = v * 1000000000 // (s * k)
-    cost = (1000000 - 1000 * v) * a[a[o.UNIT] + j * 3 + 0] // 1000000
-    cost += (1000 * v - beside) * a[a[o.UNIT] + j * 3 + 1] // 1000000
-    cost += (beside - linked) * a[a[o.UNIT] + j * 3 + 2] // 1000000
+    cost = (1000000 - 1000 * v) * a[a[o.UNIT] + a[a[o.ROW] + j] * 3 + 0] // 1000000
+    cost += (1000 * v - beside) * a[a[o.UNIT] + a[a[o.ROW] + j] * 3 + 1] // 1000000
+    cost += (beside - linked) * a[a[o.UNIT] + a[a[o.ROW] + j] * 3 + 2] // 1000000
     return cost + late(a, f, j, m, s, k)
 
 
@@ -186,10 +192,14 @@ def window_cap(a: Ints, f: Floats, j: int) -> int:
             continue
         if a[a[o.P90] + j] < 0:
             return 0
-        pace = a[a[o.P90] + j] * a[a[o.FACTOR] + j * 3 + a[a[o.LINKED] + j]]
+        pace = a[a[o.P90] + j] * a[a[o.FACTOR] + a[a[o.ROW] + j] * 3 + a[a[o.LINKED] + j]]
         if pace > 0:
             cap = min(
-                cap, a[a[o.UNTIL] + g] * 1000 * a[a[o.SPEED] + j * a[o.KINDS] + a[a[o.KIND] + g]] // pace
+                cap,
+                a[a[o.UNTIL] + g]
+                * 1000
+                * a[a[o.SPEED] + a[a[o.ROW] + j] * a[o.KINDS] + a[a[o.KIND] + g]]
+                // pace,
             )
     return cap
 
@@ -205,8 +215,8 @@ def put(a: Ints, f: Floats, j: int) -> None:
         a[a[o.ROOM] + a[a[o.BUDGET] + i]] -= a[a[o.AMOUNT] + i]
     if n == 0:
         use_node(a, f, j, a[a[o.SPOT] + at], 1, 1)
-        k = a[a[o.FACTOR] + j * 3 + 0]
-        a[a[o.COST] + j] = (1000000 - 1000000000 // k) * a[a[o.UNIT] + j * 3 + 2] // 1000000
+        k = a[a[o.FACTOR] + a[a[o.ROW] + j] * 3 + 0]
+        a[a[o.COST] + j] = (1000000 - 1000000000 // k) * a[a[o.UNIT] + a[a[o.ROW] + j] * 3 + 2] // 1000000
         if a[a[o.WORK] + j] >= 0:
             a[a[o.COST] + j] += max(0, -(-a[a[o.WORK] + j] * k // 1000000) - a[o.LAST]) * a[o.SPAN_COST]
         a[o.TOTAL] += a[a[o.COST] + j]
@@ -226,8 +236,8 @@ def put(a: Ints, f: Floats, j: int) -> None:
         a[a[o.TENANT] + g * a[o.WIDTH] + a[a[o.TENANTS] + g]] = j
         a[a[o.TENANTS] + g] += 1
         a[a[o.STATE] + g] = a[a[o.STEP] + (a[a[o.STATE] + g]) * a[o.TYPES] + a[a[o.TYPE] + j]]
-        a[a[o.MEMORY_USED] + g] += a[a[o.NEED] + j * a[o.KINDS] + m]
-        a[a[o.SHARES_USED] + g] += a[a[o.SHARE] + j * a[o.KINDS] + m]
+        a[a[o.MEMORY_USED] + g] += a[a[o.NEED] + a[a[o.ROW] + j] * a[o.KINDS] + m]
+        a[a[o.SHARES_USED] + g] += a[a[o.SHARE] + a[a[o.ROW] + j] * a[o.KINDS] + m]
     over_nodes(a, f, j, 1)
     a[a[o.LIMIT] + j] = window_cap(a, f, j)
     a[a[o.WORST] + j] = worst_of(a, f, j)
@@ -261,8 +271,8 @@ def take(a: Ints, f: Floats, j: int) -> None:
                 a[a[o.TENANT] + g * a[o.WIDTH] + h] = a[a[o.TENANT] + g * a[o.WIDTH] + last]
         a[a[o.TENANT] + g * a[o.WIDTH] + last] = -1
         a[a[o.TENANTS] + g] = last
-        a[a[o.MEMORY_USED] + g] -= a[a[o.NEED] + j * a[o.KINDS] + m]
-        a[a[o.SHARES_USED] + g] -= a[a[o.SHARE] + j * a[o.KINDS] + m]
+        a[a[o.MEMORY_USED] + g] -= a[a[o.NEED] + a[a[o.ROW] + j] * a[o.KINDS] + m]
+        a[a[o.SHARES_USED] + g] -= a[a[o.SHARE] + a[a[o.ROW] + j] * a[o.KINDS] + m]
         if last == 0:
             a[o.TOTAL] -= a[a[o.OPEN_COST] + g]
             v = a[a[o.NODE] + g]
@@ -293,7 +303,7 @@ def rest(a: Ints, f: Floats, g: int, skip: int) -> int:
     for i in range(a[a[o.TENANTS] + g]):
         b = a[a[o.TENANT] + g * a[o.WIDTH] + i]
         if b != skip:
-            progress += a[a[o.SIZE] + b] * a[a[o.RATE] + s * a[o.TYPES] + a[a[o.TYPE] + b]]
+            progress += a[a[o.SIZE] + b] * rate(a, s, b)
     return progress
 
 
@@ -305,7 +315,7 @@ def holds(a: Ints, f: Floats, g: int) -> bool:
     for i in range(count):
         b = a[a[o.TENANT] + g * a[o.WIDTH] + i]
         entered = entered or not at_home(a, f, b)
-        progress += a[a[o.SIZE] + b] * a[a[o.RATE] + s * a[o.TYPES] + a[a[o.TYPE] + b]]
+        progress += a[a[o.SIZE] + b] * rate(a, s, b)
         largest = max(largest, a[a[o.SIZE] + b])
     if not entered:
         return True
@@ -319,7 +329,7 @@ def holds(a: Ints, f: Floats, g: int) -> bool:
     for i in range(count):
         b = a[a[o.TENANT] + g * a[o.WIDTH] + i]
         if (
-            a[a[o.SLOW] + s * a[o.TYPES] + a[a[o.TYPE] + b]] > a[a[o.CAP] + b * a[o.KINDS] + m]
+            a[a[o.SLOW] + s * a[o.TYPES] + a[a[o.TYPE] + b]] > a[a[o.CAP] + a[a[o.ROW] + b] * a[o.KINDS] + m]
             or a[a[o.WORST] + b] > a[a[o.LIMIT] + b]
         ):
             return False

@@ -295,7 +295,9 @@ def need(a: Ints, f: Floats, v: int, way: int, j: int) -> float:
     if way == 0:
         return (a[a[o.CPU_CAP] + v] - a[a[o.CPU_USED] + v]) / (a[a[o.CPU_CAP] + v] + 1.0)
     if way == 2:
-        return 1.0 * a[a[o.SPEED] + j * a[o.KINDS] + a[a[o.KIND] + a[a[o.NODE_GPU] + begin]]] + draw(a)
+        return 1.0 * a[
+            a[o.SPEED] + a[a[o.ROW] + j] * a[o.KINDS] + a[a[o.KIND] + a[a[o.NODE_GPU] + begin]]
+        ] + draw(a)
     lost = 0.0
     for h in range(begin, end):
         g = a[a[o.NODE_GPU] + h]

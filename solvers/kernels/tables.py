@@ -54,16 +54,20 @@ def cluster_tables(facts: Facts) -> Tables:
 def job_tables(facts: Facts) -> Tables:
     """Jobs, and jobs on kinds."""
     p = facts.problem
+    units = np.stack([p.unit_speed, p.unit_interference, p.unit_locality], 1)
+    by_kind = {"SPEED": p.speed_milli, "NEED": p.memory_mib, "SHARE": p.share, "CAP": p.cap_milli}
+    row = numbered(np.hstack([units, p.link_milli, *by_kind.values()]))
+    first = np.unique(row, return_index=True)[1]
     tables = {
-        "SIZE_GPUS": p.job_gpus, "SIZE": p.size_milli, "TYPE": p.job_type,
-        "UNIT": np.stack([p.unit_speed, p.unit_interference, p.unit_locality], 1), "WAIT": p.wait_cost,
+        "SIZE_GPUS": p.job_gpus, "SIZE": p.size_milli, "TYPE": p.job_type, "ROW": row, "WAIT": p.wait_cost,
         "MOVE": p.move_cost, "WORK": p.work, "DEFERRED_END": p.deferred_end, "P90": p.remaining_p90_s,
         "CPU": p.cpu_milli, "HOST": p.host_memory_mib, "MAX_NODES": p.max_nodes, "PER_NODE": p.gpus_per_node,
         "NODE_SET": p.node_set, "ALONE": p.alone, "NODE_ALONE": p.node_alone, "GROUP": p.share_group,
-        "MOVABLE": p.movable, "PREEMPTIBLE": p.preemptible, "FACTOR": p.link_milli, "SPEED": p.speed_milli,
-        "NEED": p.memory_mib, "SHARE": p.share, "CAP": p.cap_milli,
+        "MOVABLE": p.movable, "PREEMPTIBLE": p.preemptible,
         "SPOT_AT": np.r_[0, np.cumsum(np.maximum(p.job_gpus, 1))],
-        "FIXED_COST": np.where(np.isfinite(facts.fixed_cost), facts.fixed_cost, 1e30), "SLOPE": facts.slope,
+        "UNIT": units[first], "FACTOR": p.link_milli[first], "SLOPE": facts.slope[first],
+        "FIXED_COST": np.where(np.isfinite(facts.fixed_cost), facts.fixed_cost, 1e30)[first],
+        **{name: table[first] for name, table in by_kind.items()},
     }  # fmt: skip
     homes = {j: list(home) for j, home in enumerate(p.home) if home and p.job_gpus[j]}
     drawn = {j: row for j, row in facts.budget_of.items() if row}
@@ -79,12 +83,10 @@ def job_tables(facts: Facts) -> Tables:
 
 
 def content_tables(contents: Contents) -> Tables:
-    """States of a GPU; rates as the gate counts them."""
-    slow = contents.slow[: contents.states].astype(np.int64)
+    """States of a GPU."""
     return {
         "STEP": contents.step[: contents.states],
-        "SLOW": slow,
-        "RATE": np.where(slow > 0, 10**9 // np.maximum(slow, 1), 0),
+        "SLOW": contents.slow[: contents.states],
         "ROOT": np.array([contents.of[kind, ()] for kind in range(contents.kinds)]),
     }
 
