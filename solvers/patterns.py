@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from solvers.bound import lower_bound
 from solvers.check import objective
 from solvers.contents import Contents
 from solvers.facts import Facts
+from solvers.incumbent import Incumbent
 from solvers.kernels.board import Board
 from solvers.mend import mended
 from solvers.node_generation import Generator, in_parallel
@@ -34,8 +34,7 @@ CHUNK = 50
 STEPS_PER_S, ROUNDS_PER_S, BOUND_ROUNDS_PER_S = 200, 2, 2
 #: Part of steps that begin with a gang over several nodes.
 WIDE = 0.25
-#: Seconds between two reports, and of a round on divided nodes, at least.
-REPORT_S = 0.25
+#: Seconds of a round on divided nodes, at least.
 ROUND_S = 0.7
 #: With fewer nodes than this for each thread, every thread has all of them and the better plan counts.
 NODES_EACH = 8
@@ -53,6 +52,8 @@ COLUMNS_AT_LEAST_S, NODES_PER_COLUMN_S = 1.0, 250
 STEPS_AN_EMPTY_NODE, STEPS_A_FILLED_NODE = 12, 12
 #: Rounds that gain no more than this part have stalled; then exact repairs get this part of the limit, and each so long.
 STALLED, REPAIR, REPAIR_S = 1e-4, 0.08, 1.0
+#: Restarts then get this part, each so many steps for a node; the makespans granted to them beyond the earliest, in turn.
+RESTART, STEPS_A_RESTARTED_NODE, GRANTS = 0.1, 1000, (0.0, 0.02, 0.05, 0.01, 0.1, 0.03)
 #: A hint of this limit or a longer one is compared with a plan from nothing.
 SWEEP_S = 3.0
 
@@ -83,14 +84,6 @@ def solve(
     return engine.run(hint)
 
 
-@dataclass
-class Best:
-    """The best plan so far, shared by the threads."""
-
-    total: int
-    placed: Placed
-
-
 class Engine:
     """One solve under way."""
 
@@ -102,21 +95,16 @@ class Engine:
         bound: int | None = None,
         warm: Warm | None = None,
     ) -> None:
-        self.problem, self.limits, self.report = problem, limits, report
-        self.began = time.monotonic()
-        self.ends_at = self.began + limits.wall_s
+        self.problem, self.limits, self.warm = problem, limits, warm
+        self.known = Incumbent(limits, report, bound)
         self.workers = 1 if limits.deterministic else max(1, limits.workers or 1)
         self.facts = Facts(problem)
         self.contents = Contents(problem)
         self.blank = Board(self.facts, self.contents, self.facts.earliest_makespan, limits.seed)
-        self.lock = threading.Lock()
-        self.found: Found | None = None
-        self.bound, self.warm = bound, warm
         self.prices = None if warm is None else _prices(warm)
-        self.ended = self.checked = False
-        self.best: Best | None = None
-        self.told_at = 0.0
-        self.steps = self.rounded = self.repairs = 0
+        self.found: Found | None = None
+        self.checked = False
+        self.steps = self.rounded = self.repairs = self.restarts = 0
         self.made: Generator | None = None
         self.trouble = ""
         self.hostless = bool((problem.job_gpus == 0).any())
@@ -170,14 +158,6 @@ class Engine:
             self.blank = blank
         return best
 
-    def _left(self) -> float:
-        return self.ends_at - time.monotonic()
-
-    def _over(self) -> bool:
-        return self._left() <= 0 or (
-            self.bound is not None and self.best is not None and self.best.total <= self.bound
-        )
-
     # ---- one thread ----
 
     def _alone(self, hint: Placed | None) -> None:
@@ -188,19 +168,19 @@ class Engine:
         self._find_bound()
         if self.prices is not None:
             board.value(self.prices.job)
-        self._improve(board, steps // 3 if steps else None, self.began + 0.5 * self.limits.wall_s)
+        self._improve(board, steps // 3 if steps else None, self.known.began + 0.5 * self.limits.wall_s)
         board = self._granted(board, steps // 10 if steps else None)
         rounded = self._from_columns(board, int(ROUNDS_PER_S * self.limits.wall_s) if fixed else None)
         for other in rounded:
             self._improve(other, steps // 6 if steps else None, time.monotonic() + RACE * self.limits.wall_s)
         board = min([board, *rounded], key=lambda one: one.objective())
-        self._improve(board, steps // 2 if steps else None, self.ends_at)
+        self._improve(board, steps // 2 if steps else None, self.known.ends_at)
         self._keep(board, at_once=True)
 
     def _improve(self, board: Board, steps: int | None, until: float) -> None:
         """Ruin and recreate for so many steps or until a time."""
         done = 0
-        while not self._over() and (done < steps if steps is not None else time.monotonic() < until):
+        while not self.known.over() and (done < steps if steps is not None else time.monotonic() < until):
             board.improve(CHUNK, WIDE)
             done += CHUNK
             self._keep(board)
@@ -213,17 +193,17 @@ class Engine:
         thread = threading.Thread(target=self._find_bound_or_say, daemon=True)
         thread.start()
         board = self._first(hint)
-        while thread.is_alive() and not self._over():
-            self._improve(board, CHUNK, self.ends_at)
+        while thread.is_alive() and not self.known.over():
+            self._improve(board, CHUNK, self.known.ends_at)
         board = self._granted(board, None)
         self._keep(board, at_once=True)
-        while not self._over():
+        while not self.known.over():
             board = self._race([board, *self._from_columns(board, None)])
             before, until = board.objective(), time.monotonic() + max(2.0, CYCLE * self.limits.wall_s)
-            while not self._over() and time.monotonic() < until:
+            while not self.known.over() and time.monotonic() < until:
                 board = self._round(board)
             if board.objective() > before * (1 - STALLED) and len(board.pool) <= MOST_NODES:
-                board = self._repaired(board)
+                board = self._restarted(self._repaired(board))
             self._keep(board, at_once=True)
 
     def _race(self, boards: list[Board]) -> Board:
@@ -234,7 +214,7 @@ class Engine:
 
         def work(i: int) -> None:
             for board in boards[i :: self.workers]:
-                self._improve(board, None, min(self.ends_at, time.monotonic() + each_s))
+                self._improve(board, None, min(self.known.ends_at, time.monotonic() + each_s))
 
         in_parallel(work, self.workers)
         return min(boards, key=lambda board: board.objective())
@@ -245,8 +225,8 @@ class Engine:
 
         placed, until = board.placed(), time.monotonic() + REPAIR * self.limits.wall_s
         turn = last = self.repairs
-        while not self._over() and time.monotonic() < until and turn < last + len(TURNS):
-            seconds = min(REPAIR_S, self._left())
+        while not self.known.over() and time.monotonic() < until and turn < last + len(TURNS):
+            seconds = min(REPAIR_S, self.known.left())
             better = repair(self.problem, placed, pick(self.facts, placed, turn), seconds, turn, self.workers)
             turn += 1
             if better is not None:
@@ -255,13 +235,34 @@ class Engine:
         repaired = self._board(placed, turn)
         return min((board, repaired), key=lambda one: one.objective())
 
+    def _restarted(self, board: Board) -> Board:
+        """The best of the plan and of some from nothing, each with another makespan granted: there may be a better valley."""
+        until = time.monotonic() + RESTART * self.limits.wall_s
+        made: list[tuple[Board, Board]] = [(self.blank, board)]
+
+        def work(_: int) -> None:
+            while not self.known.over() and time.monotonic() < until:
+                turn, self.restarts = self.restarts, self.restarts + 1
+                last = int(self.facts.earliest_makespan * (1 + GRANTS[turn % len(GRANTS)]))
+                blank = Board(self.facts, self.contents, last, self.limits.seed + turn)
+                fresh = blank.again(self.problem.base, turn)
+                fresh.value(None if self.prices is None else self.prices.job)
+                fresh.sweep()
+                self._improve(fresh, STEPS_A_RESTARTED_NODE * len(fresh.pool), until)
+                made.append((blank, fresh))
+
+        in_parallel(work, self.workers)
+        self.blank, best = min(made, key=lambda one: one[1].objective())
+        best.place_hostless()
+        return best
+
     def _round(self, board: Board) -> Board:
         """All threads at once, each on its own nodes; then everything is put together again."""
         divided = len(board.pool) >= NODES_EACH * self.workers
         parts = board.split(self.workers if divided else 1, self.steps)
         while len(parts) < self.workers:
             parts += board.split(1, self.steps + len(parts))
-        until = min(self.ends_at, time.monotonic() + ROUND_S + self.problem.jobs / 10_000)
+        until = min(self.known.ends_at, time.monotonic() + ROUND_S + self.problem.jobs / 10_000)
 
         def work(i: int) -> None:
             while time.monotonic() < until:
@@ -286,34 +287,30 @@ class Engine:
             self.trouble = f", no pattern bound ({type(error).__name__}: {error})"
 
     def _find_bound(self) -> None:
-        def heard(bound: int) -> None:
-            with self.lock:
-                if not self.ended:  # the answer is out: its bound is the last word
-                    self.bound = bound if self.bound is None else max(bound, self.bound)
-                    self.report(None, None, self.bound)
-
         wall_s, fixed = self.limits.wall_s, self.limits.deterministic
-        if self.warm is None and self.bound is None:
+        if self.warm is None and self.known.bound is None:
             # It is soon there, and at times the higher: it prices the cores of jobs without GPUs.
-            heard(lower_bound(self.problem))
+            self.known.bounded(lower_bound(self.problem))
         self.found = pattern_bound(
             self.problem,
-            self.ends_at if fixed else self.began + (BOUND_BY if self.workers > 1 else BOUND_ALONE) * wall_s,
+            self.known.ends_at
+            if fixed
+            else self.known.began + (BOUND_BY if self.workers > 1 else BOUND_ALONE) * wall_s,
             prices=self.prices,
             rounds=1 + int(BOUND_ROUNDS_PER_S * wall_s) if fixed else None,
-            report=heard,
+            report=self.known.bounded,
         )
         if self.found is not None:
             self.prices = self.found.prices
-            heard(self.found.bound)
-        if self.warm is not None and (fixed or self._left() > 0):
-            heard(lower_bound(self.problem))
+            self.known.bounded(self.found.bound)
+        if self.warm is not None and (fixed or self.known.left() > 0):
+            self.known.bounded(lower_bound(self.problem))
 
     def _from_columns(self, board: Board, rounds: int | None) -> list[Board]:
         """Plans rounded from the program over node columns, the board's among them; none if there is no time for it."""
-        most_s = min(COLUMNS * self.limits.wall_s, self._left() - AFTER * self.limits.wall_s)
+        most_s = min(COLUMNS * self.limits.wall_s, self.known.left() - AFTER * self.limits.wall_s)
         least_s = COLUMNS_AT_LEAST_S + len(board.pool) / NODES_PER_COLUMN_S
-        if self._over() or (rounds is None and most_s < least_s):
+        if self.known.over() or (rounds is None and most_s < least_s):
             return []
         until = time.monotonic() + most_s
         if self.made is None:
@@ -324,7 +321,7 @@ class Engine:
         prices = self.prices.job if self.prices is not None and not self.rounded else None
         self.made.run(prices, rounds, until)
         self.rounded += 1
-        if not self.made.master.columns or self._left() <= 0:
+        if not self.made.master.columns or self.known.left() <= 0:
             return []
         choices = self._choices(self.made.master, rounds is not None)
         return [self._rounded_board(plan_of(self.made.columns, chosen)) for chosen in choices]
@@ -355,38 +352,24 @@ class Engine:
     # ---- what is known ----
 
     def _keep(self, board: Board, at_once: bool = False) -> None:
-        """Remember and report a better plan: now and then, unless the clock must not decide or it is the last for now."""
-        total, now = board.objective(), time.monotonic()
-        with self.lock:
-            if self.best is not None and total >= self.best.total:
-                return
-            soon = self.best is not None and now - self.told_at < REPORT_S and self._left() > 0.3
-            if soon and not (at_once or self.limits.deterministic):
-                return
-            self.best = Best(total, board.placed())
-            self.told_at = now
-            self.report(self.best.placed, total, None)
+        self.known.keep(board.objective(), board.placed, at_once)
 
     def _solution(self) -> Solution:
-        if self.best is None:
-            raise RuntimeError("no plan was kept")  # the first is kept before anything else
-        if self.hostless:
-            board = self._board(self.best.placed, 0)
+        if self.hostless and self.known.best is not None:
+            board = self._board(self.known.best.placed, 0)
             board.place_hostless()
             self._keep(board, at_once=True)
-        total = objective(self.problem, self.best.placed).total
-        with self.lock:
-            self.ended = True
+        best = self.known.end()
         columns = len(self.made.columns.columns) if self.made else 0
-        note = f"{self.steps} steps, {columns} columns, {self.rounded} roundings, {self.repairs} repairs{self.trouble}"
+        done = f"{self.steps} steps, {columns} columns, {self.rounded} roundings"
         return Solution(
             "patterns",
             Status.FEASIBLE,
-            self.best.placed,
-            total,
-            self.bound,
-            time.monotonic() - self.began,
-            note,
+            best.placed,
+            objective(self.problem, best.placed).total,
+            self.known.bound,
+            time.monotonic() - self.known.began,
+            f"{done}, {self.repairs} repairs, {self.restarts} restarts{self.trouble}",
             warm=self._left_over(),
         )
 

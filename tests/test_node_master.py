@@ -233,7 +233,7 @@ def test_a_dive_that_is_late_takes_what_it_can_at_once():
     used = np.bincount([master.made.columns[i].shape for i in hurried], minlength=master.shapes)
     assert (used <= master.nodes).all() and (held(master, hurried) <= master.supply + 1e-6).all()
     assert violations(master.made.problem, plan_of(master.made, hurried)) == ()
-    assert master.objective * 1.0001 <= value(master, hurried) < 0.5 * master.objective
+    assert master.objective * 1.0001 <= value(master, hurried) < 0
 
 
 def test_nothing_is_chosen_where_there_is_nothing():

@@ -11,6 +11,9 @@ from solvers.kernels.jit import jit
 from solvers.kernels.layout import Floats, Ints
 from solvers.kernels.place import at_home, below, draw, holds, node_holds, put, take
 
+#: How often three nodes are in view at once, and a gang is placed before all else by what it is worth as a whole.
+THREE, BIG = 0.08, 0.1
+
 
 @jit
 def see(a: Ints, f: Floats, nn: int) -> int:
@@ -242,15 +245,22 @@ def lawful(a: Ints, f: Floats, nn: int, w: int, count: int) -> bool:
 
 
 @jit
+def add_node(a: Ints, f: Floats, u: int, nn: int) -> int:
+    """Add a node to the view unless it is there; how many are there then."""
+    for i in range(nn):
+        if a[a[o.NODE_VIEW] + i] == u:
+            return nn
+    a[a[o.NODE_VIEW] + nn] = u
+    return nn + 1
+
+
+@jit
 def nodes_of(a: Ints, f: Floats, j: int, nn: int) -> int:
     """Add the other nodes of a gang, as far as there is room for them."""
     for h in range(a[a[o.SPOT_AT] + j], a[a[o.SPOT_AT] + j] + a[a[o.SIZE_GPUS] + j]):
-        u, new = a[a[o.NODE] + a[a[o.SPOT] + h]], True
-        for i in range(nn):
-            new = new and a[a[o.NODE_VIEW] + i] != u
-        if new and nn < o.NODES_IN_VIEW and a[a[o.MINE] + u]:
-            a[a[o.NODE_VIEW] + nn] = u
-            nn += 1
+        u = a[a[o.NODE] + a[a[o.SPOT] + h]]
+        if nn < o.NODES_IN_VIEW and a[a[o.MINE] + u]:
+            nn = add_node(a, f, u, nn)
     return nn
 
 
@@ -263,15 +273,11 @@ def alike(a: Ints, f: Floats, wanted: int) -> int:
     kind = a[a[o.KIND] + a[a[o.NODE_GPU] + a[a[o.NODE_AT] + v]]]
     for _ in range(60):
         u = a[a[o.POOL] + below(a, a[o.POOL_COUNT])]
-        new = (
+        if (
             a[a[o.NODE_AT] + u + 1] > a[a[o.NODE_AT] + u]
             and a[a[o.KIND] + a[a[o.NODE_GPU] + a[a[o.NODE_AT] + u]]] == kind
-        )
-        for i in range(nn):
-            new = new and a[a[o.NODE_VIEW] + i] != u
-        if new:
-            a[a[o.NODE_VIEW] + nn] = u
-            nn += 1
+        ):
+            nn = add_node(a, f, u, nn)
             if nn == wanted:
                 break
     return nn
@@ -341,21 +347,24 @@ def pick(a: Ints, f: Floats, wide: float) -> int:
                     nn = nodes_of(a, f, j, nn)
         if nn == 1:
             nn = alike(a, f, 2)
-    elif draw(a) < 0.6:
-        u = a[a[o.POOL] + below(a, a[o.POOL_COUNT])]
-        if u != v:
-            a[a[o.NODE_VIEW] + 1] = u
-            nn = 2
+    else:
+        more = draw(a)
+        for _ in range(2 if more < THREE else int(more < 0.6)):
+            nn = add_node(a, f, a[a[o.POOL] + below(a, a[o.POOL_COUNT])], nn)
     return nn
 
 
 @jit
-def widest(a: Ints, f: Floats, nn: int, w: int, nk: int, done: int) -> int:
-    """First of all place one gang that needs several nodes, if one is worth it."""
+def lead(a: Ints, f: Floats, nn: int, w: int, nk: int, wide: bool, done: int) -> int:
+    """First of all place one gang, if one is worth it: one that needs several nodes, or any by what it is worth as a whole.
+
+    Filling goes by what a job is worth for what it takes, and so never comes to one that takes nearly all of a node.
+    """
     highest, who = 0.0, -1
     for i in range(nk):
         r = a[a[o.KIN_JOB] + a[a[o.KINS] + i]]
-        if a[a[o.SIZE_GPUS] + r] < 2 or a[a[o.MAX_NODES] + r] < 2:
+        n = a[a[o.SIZE_GPUS] + r]
+        if n < 2 or (wide and a[a[o.MAX_NODES] + r] < 2):
             continue
         for x in range(w):
             look(a, f, i, r, x)
@@ -363,11 +372,13 @@ def widest(a: Ints, f: Floats, nn: int, w: int, nk: int, done: int) -> int:
             j = top(a, f, a[a[o.KIN_CLASS] + q])
             if j < 0 or not affords(a, f, j):
                 continue
-            worth = (a[a[o.COST] + j] - place_for(a, f, i, j, nn, w)) / a[a[o.SIZE_GPUS] + j]
+            worth = 1.0 * a[a[o.COST] + j] - place_for(a, f, i, j, nn, w)
+            if wide:
+                worth /= n
             worth *= f[a[o.NOISE] + a[a[o.TYPE] + j]] * (0.5 + draw(a))
             if worth > highest:
                 highest, who = worth, j
-                for h in range(a[a[o.SIZE_GPUS] + j]):
+                for h in range(n):
                     a[a[o.BEST] + h] = a[a[o.TRIAL] + h]
     if who >= 0 and enter(a, f, who, done):
         done += 1
@@ -386,7 +397,9 @@ def step(a: Ints, f: Floats, wide: float) -> bool:
     nk = choose_kins(a, f, count)
     done = residents(a, f, nn, w, count, 0, False)
     if nn > 1 and draw(a) < 0.5:
-        done = widest(a, f, nn, w, nk, done)
+        done = lead(a, f, nn, w, nk, True, done)
+    elif draw(a) < BIG:
+        done = lead(a, f, nn, w, nk, False, done)
     theta = 0.0 if a[o.PRICED] == 0 or draw(a) < 0.2 else 0.5 + 0.5 * draw(a)
     done = fill(a, f, nn, w, nk, theta, done)
     if theta > 0.0:
@@ -442,7 +455,7 @@ def sweep(a: Ints, f: Floats, wide: float) -> None:
         w = see(a, f, nn)
         shake(a, f)
         nk = choose_kins(a, f, 0)
-        done = widest(a, f, nn, w, nk, 0) if draw(a) < wide else 0
+        done = lead(a, f, nn, w, nk, True, 0) if draw(a) < wide else 0
         fill(a, f, nn, w, nk, 0.0, done)
         forget(a, f, w)
 
