@@ -111,7 +111,7 @@ class NodeColumns:
         self.members = self._members(last)
         self.split_into = [int(self.parts[members[0]]) for members in self.members]
         self.kind_of_shape = [int(problem.gpu_kind[self.gpus_of[nodes[0]][0]]) for nodes in self.nodes]
-        self.found: dict[object, Column] = {}
+        self.number: dict[object, int] = {}
         self.columns: list[Column] = []
 
     def _members(self, last: int) -> list[list[int]]:
@@ -128,10 +128,9 @@ class NodeColumns:
 
     def add(self, column: Column) -> bool:
         """Keep a column; False if it is known."""
-        known = self.found.get(column.key)
-        if known is not None:
+        if column.key in self.number:
             return False
-        self.found[column.key] = column
+        self.number[column.key] = len(self.columns)
         self.columns.append(column)
         return True
 
@@ -218,12 +217,12 @@ class NodeColumns:
 
     def _set(self, board: Board, column: Column, v: int) -> None:
         """Put a column's jobs on a scratch board's node, as far as it knows what they are to each other."""
-        taken: dict[int, int] = {}
+        placed = board.table("PLACED")
         for c, places in column.holds:
-            i = taken[c] = taken.get(c, -1) + 1
-            if i >= len(self.members[c]):
+            j = next((j for j in self.members[c] if not placed[j]), None)
+            if j is None:
                 continue
-            j, gpus = self.members[c][i], sorted(self.gpus_of[v][p] for p in places)
+            gpus = sorted(self.gpus_of[v][p] for p in places)
             if self.cut.speed_milli[j, self.kind_of_shape[column.shape]] > 0 and self._knows(board, j, gpus):
                 at = int(board.table("SPOT_AT")[j])
                 board.table("SPOT")[at : at + len(gpus)] = gpus
@@ -255,6 +254,15 @@ class NodeColumns:
         wait[: len(worth)][queued] = worth[queued]
         cost[: len(worth)][queued] = worth[queued]
         board.a[o.TOTAL] = int(cost[: len(worth)].sum())
+
+    def block(self, board: Board, used: np.ndarray | None) -> None:
+        """On a scratch board, nobody takes so many members of each class, shape (C,); None lets all come again."""
+        placed = board.table("PLACED")
+        for c, members in enumerate(self.members):
+            placed[members] = 0
+            if used is not None:
+                placed[members[: int(used[c] + 1e-6)]] = 1
+        board.table("FIRST")[:] = 0
 
     def _here(self, board: Board, v: int) -> tuple[list[int], list[int]]:
         """Jobs on a node of a scratch board: queued ones, and those that run."""

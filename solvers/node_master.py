@@ -11,12 +11,16 @@ for column generation: Sadykov et al., INFORMS J. Comput. 2019).
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import highspy
 import numpy as np
 
 from solvers.node_columns import Column, NodeColumns
 from solvers.problem import Placed
+
+#: Prices (C,), amounts used (C,), shapes, columns to begin from -> columns.
+Generate = Callable[[np.ndarray, np.ndarray, list[int], list[int]], list[Column]]
 
 #: Steps that a class's waiting costs are grouped into.
 GROUPS = 6
@@ -156,11 +160,18 @@ class Dive:
     """A choice of columns, one for every node, found by fixing and solving again.
 
     Whole values are taken first, then by and by the largest fractions. A gang that has got one of its parts gets the others
-    at once, because a part alone is worth nothing.
+    at once, because a part alone is worth nothing. After each step columns are generated for the jobs that are left: the
+    old ones hold jobs that are gone (diving with column generation: Sadykov et al., INFORMS J. Comput. 2019).
+
+    Parameters
+    ----------
+    generate
+        Makes columns, given the prices of the classes, how much of each class is used, the shapes with nodes left, and the
+        columns in use; None to dive in the columns there are.
     """
 
-    def __init__(self, master: Master) -> None:
-        self.master, self.made = master, master.made
+    def __init__(self, master: Master, generate: Generate | None = None) -> None:
+        self.master, self.made, self.generate = master, master.made, generate
         self.picked = master.best_columns()
         self.held = [master.coefficients(self.made.columns[i]) for i in self.picked]
         self.lp = master.restricted(self.picked)
@@ -169,11 +180,14 @@ class Dive:
         self.chosen: list[int] = []
         self.partial: dict[tuple[int, int], float] = {}  # (class, GPU kind) of gangs: parts chosen
         self.value, self.reduced = np.zeros(0), np.zeros(0)
+        self.prices = np.zeros(master.classes)
 
     def run(self, deadline: float) -> list[int]:
         """Numbers of columns with repetitions."""
         while self.left.sum() > 0:
             self._solve()
+            if self.generate is not None and self.chosen and time.monotonic() < deadline:
+                self._grow(self.generate)
             before = len(self.chosen)
             self._take_whole()
             hurry = time.monotonic() > deadline
@@ -186,6 +200,25 @@ class Dive:
             self._complete()
         return self.chosen
 
+    def _grow(self, generate: Generate) -> None:
+        """Columns for what is left, and the program solved with them."""
+        shapes = np.flatnonzero(self.left > 0).tolist()
+        starts = [self.picked[at] for at in np.flatnonzero(self.value > 1e-6).tolist()]
+        new, known = [], set(self.picked)
+        for column in generate(self.prices, self.used, shapes, starts):
+            self.made.add(column)
+            number = self.made.number[column.key]
+            if number not in known:
+                known.add(number)
+                new.append(number)
+        if new:
+            columns = [self.made.columns[i] for i in new]
+            held = [self.master.coefficients(column) for column in columns]
+            _add(self.lp, columns, held, self.master.shapes, self.master.scale)
+            self.picked += new
+            self.held += held
+            self._solve()
+
     def _solve(self) -> None:
         rows = self.master.shapes + self.master.classes
         bounds = np.r_[self.left, self.used].tolist()
@@ -195,6 +228,8 @@ class Dive:
         solution = self.lp.getSolution()
         self.value = np.array(solution.col_value)[self.master.first :]
         self.reduced = np.array(solution.col_dual)[self.master.first :]
+        duals = np.array(solution.row_dual)[self.master.shapes :]
+        self.prices = np.maximum(0.0, -duals) * self.master.scale
 
     def _fits(self, at: int) -> bool:
         return self.left[self.made.columns[self.picked[at]].shape] >= 1 and all(

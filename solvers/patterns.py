@@ -22,7 +22,7 @@ from solvers.incumbent import Incumbent
 from solvers.kernels.board import Board
 from solvers.mend import mended
 from solvers.node_generation import Generator, in_parallel
-from solvers.node_master import Dive, Master, plan_of
+from solvers.node_master import plan_of
 from solvers.node_rounding import MOST_NODES, Rounding
 from solvers.patterns_bound import Found, Prices, pattern_bound
 from solvers.problem import Limits, Placed, Problem, Report, Solution, Status
@@ -48,6 +48,8 @@ ROUND, ROUND_AT_LEAST_S = 0.07, 1.5
 AFTER = 0.3
 #: Nor in less time than it takes the program to get better than ruin and recreate alone.
 COLUMNS_AT_LEAST_S, NODES_PER_COLUMN_S = 1.0, 250
+#: Dives at most, where one takes so little time that there is room for several.
+DIVES = 8
 #: Steps for each node that a dive left empty, or that a hint left room on, before all nodes are improved.
 STEPS_AN_EMPTY_NODE, STEPS_A_FILLED_NODE = 12, 12
 #: Rounds that gain no more than this part have stalled; then exact repairs get this part of the limit, and each so long.
@@ -323,23 +325,31 @@ class Engine:
         self.rounded += 1
         if not self.made.master.columns or self.known.left() <= 0:
             return []
-        choices = self._choices(self.made.master, rounds is not None)
+        choices = self._choices(self.made, rounds is not None)
         return [self._rounded_board(plan_of(self.made.columns, chosen)) for chosen in choices]
 
-    def _choices(self, master: Master, deterministic: bool) -> list[list[int]]:
-        """A dive's choice of columns, and those of branch and bound where they have the time to be better."""
-        dive = Dive(master).run(math.inf if deterministic else time.monotonic() + DIVE * self.limits.wall_s)
+    def _choices(self, made: Generator, deterministic: bool) -> list[list[int]]:
+        """Choices of columns: of a dive, on small clusters of several, and of branch and bound if it has time to be better."""
+        if deterministic:
+            return [made.dive(math.inf)]
+        few = made.master.nodes.sum() <= MOST_NODES
+        began = time.monotonic()
+        until = began + DIVE * self.limits.wall_s
+        choices = [made.dive(until)]
+        each_s = time.monotonic() - began
+        while few and len(choices) < DIVES and time.monotonic() + each_s < until:
+            choices.append(made.dive(until))
         seconds = ROUND * self.limits.wall_s
-        if deterministic or seconds < ROUND_AT_LEAST_S or master.nodes.sum() > MOST_NODES:
-            return [dive]
-        rounding = Rounding(master, self.limits.seed)
+        if not few or seconds < ROUND_AT_LEAST_S:
+            return choices
+        rounding = Rounding(made.master, self.limits.seed)
         found: list[list[int] | None] = [None, None]
 
         def work(i: int) -> None:
-            found[i] = rounding.by_highs(seconds) if i == 0 else rounding.by_cpsat(seconds, dive)
+            found[i] = rounding.by_highs(seconds) if i == 0 else rounding.by_cpsat(seconds, choices[0])
 
         in_parallel(work, 2)
-        return [dive, *(choice for choice in found if choice)]
+        return [*choices, *(choice for choice in found if choice)]
 
     def _rounded_board(self, placed: Placed) -> Board:
         """A plan made of columns, with the nodes filled that it leaves empty."""

@@ -236,6 +236,37 @@ def test_a_dive_that_is_late_takes_what_it_can_at_once():
     assert master.objective * 1.0001 <= value(master, hurried) < 0
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_columns_made_on_the_way_down_are_of_jobs_that_are_left(variant):
+    found = grown(drawn(variant, 1), 1)
+    master, made = found.master, found.columns
+    chosen = found.dive(EVER)
+    used = np.bincount([made.columns[i].shape for i in chosen], minlength=master.shapes)
+    assert (used <= master.nodes).all() and (held(master, chosen) <= master.supply + 1e-6).all()
+    for board in found.boards:
+        queued = made.class_of >= 0
+        assert not board.table("PLACED")[: len(queued)][queued].any()
+
+
+def test_a_dive_that_makes_columns_ends_lower_than_one_that_does_not():
+    gained = []
+    for seed in range(4):
+        found = grown(drawn("plain", seed), seed)
+        plain = value(found.master, Dive(found.master).run(EVER))
+        gained.append(plain - value(found.master, found.dive(EVER)))
+    assert sum(gained) > 0
+
+
+def test_members_that_are_used_are_not_taken_again():
+    made = NodeColumns(Facts(problem := make([node(2)], [job()] * 3)), Contents(problem), 0)
+    made.charge(made.board, np.array([1e9]))
+    for used, most in ((1.0, 2), (2.0, 1), (3.0, 0)):
+        made.block(made.board, np.array([used]))
+        assert len(made.price(made.board, 0, 20, None).holds) == most
+    made.block(made.board, None)
+    assert len(made.price(made.board, 0, 20, None).holds) == 3
+
+
 def test_nothing_is_chosen_where_there_is_nothing():
     for problem in (make(), make([node(1)]), make([], [job()]), make([node(1, closed=True)], [job()])):
         master = grown(problem).master
