@@ -11,8 +11,8 @@ from planner.model import Count, Flag, GpuModel, Mib, Name, Noun, Number, Ratio,
 
 Weight = Annotated[Number, Field(ge=0, le=1000)]
 Factor = Annotated[Number, Field(ge=1, le=100)]
-SOLVERS = ("auto", "greedy", "patterns", "search", "cp-sat", "mip", "cbc", "highs")
-SolverName = Literal["auto", "greedy", "patterns", "search", "cp-sat", "mip", "cbc", "highs"]
+SOLVERS = ("auto", "greedy", "patterns", "search", "cp-sat", "columns", "mip", "cbc", "highs")
+SolverName = Literal["auto", "greedy", "patterns", "search", "cp-sat", "columns", "mip", "cbc", "highs"]
 
 
 class Weights(Noun):

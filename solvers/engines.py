@@ -77,6 +77,12 @@ def compiled() -> bool:
     return ready()
 
 
+def _columns() -> Solve:
+    from solvers.node_exact import solve
+
+    return solve
+
+
 def _cpsat() -> Solve:
     from solvers.cpsat import solve
 
@@ -105,12 +111,14 @@ def _bound() -> Solve:
 
 
 AUTO, BOUND, EXACT, GREEDY, PATTERNS, SEARCH = "auto", "bound", "cp-sat", "greedy", "patterns", "search"
+COLUMNS = "columns"
 
 #: Every engine, by the name that people use.
 ENGINES = {
     GREEDY: Engine(_greedy),
     PATTERNS: Engine(_patterns, continues=True),
     SEARCH: Engine(_search),
+    COLUMNS: Engine(_columns),
     EXACT: Engine(_cpsat, cap=30_000),
     "highs": Engine(_highs, cap=30_000),
     "cbc": Engine(_cbc, cap=30_000),

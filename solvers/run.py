@@ -49,6 +49,9 @@ HINTED_S = 0.5
 TINY_COLUMNS = 1_000
 #: With an exact model of more columns, this much of the time goes to the pattern engine first.
 PATTERNS_SHARE = 0.5
+#: With no more jobs and GPUs than these, and not a tiny model, the column engine proves; its first plan gets this share.
+PROVABLE_JOBS, PROVABLE_GPUS = 40, 32
+PROVABLE_SHARE = 0.15
 #: With more jobs, the pattern engine has its first plan before the greedy.
 GREEDY_JOBS = 6_000
 #: At a limit of 0 a bound is looked for only up to this many columns.
@@ -253,15 +256,24 @@ class _Run:
             self._record.take(claim_of(engines.BOUND, ending), ending.wall_s)
 
     def automatic(self, hinted: bool) -> tuple[_Step, ...]:
-        """A short search for a good hint, the exact engine if its model is small enough, and a search again."""
+        """A short search for a good hint, an exact engine if the problem is small enough, and a search again."""
         exact = _Step((engines.EXACT,), columns_per_s=COLUMNS_PER_S)
         cap = self._cap(engines.EXACT, exact)
         columns = 0 if cap is None else self._columns(cap)
         least_s = HINTED_S if hinted else PATTERNS_S
         patterns = self._limits.wall_s >= least_s and columns != 0 and engines.compiled()
+        tiny = columns is not None and columns <= TINY_COLUMNS
+        if patterns and not tiny and self._provable():
+            engines.preload(engines.PATTERNS)
+            return (
+                _Step((engines.PATTERNS,), PROVABLE_SHARE),
+                _Step((engines.COLUMNS,)),
+                replace(exact, spare=True),
+                _Step((engines.PATTERNS,), seed=1, spare=True),
+            )
         if patterns and columns is None:
             return (_Step((engines.PATTERNS,)),)
-        if patterns and columns is not None and columns > TINY_COLUMNS:
+        if patterns and not tiny:
             engines.preload(engines.PATTERNS)  # it runs twice
             return (
                 _Step((engines.PATTERNS,), PATTERNS_SHARE),
@@ -273,6 +285,12 @@ class _Run:
             exact,
             _Step((engines.SEARCH,), seed=1, spare=True),
         )
+
+    def _provable(self) -> bool:
+        """May the column engine have a chance? Where the clock must not count, its limits of time rule it out."""
+        p = self._problem
+        small = p.jobs <= PROVABLE_JOBS and p.gpus <= PROVABLE_GPUS
+        return small and not self._limits.deterministic
 
     def first_of(self, step: _Step) -> None:
         """Try a step's engines in order until one of them works."""

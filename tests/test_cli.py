@@ -69,7 +69,7 @@ WRONG_OPTIONS = [
     (["plan", "s.yaml", "--time-limit", "nan"], "--time-limit: got 'nan'; accepted: seconds, 0 or more"),
     (["plan", "s.yaml", "--time-limit", "inf"], "--time-limit: got 'inf'; accepted: seconds, 0 or more"),
     (["plan", "s.yaml", "--seed", "1.5"], "--seed: got '1.5'; accepted: a whole number, 0 or more"),
-    (["plan", "s.yaml", "--solver", "glpk"], "--solver: got 'glpk'; accepted: auto, greedy, patterns, search, cp-sat, mip, cbc, highs"),
+    (["plan", "s.yaml", "--solver", "glpk"], "--solver: got 'glpk'; accepted: auto, greedy, patterns, search, cp-sat, columns, mip, cbc, highs"),
     (["plan", "s.yaml", "--config", "none.yaml"], "none.yaml: no such file"),
     (["plan", "s.yaml", "--json", "--out", "-"], "--out -: --json prints on standard output as well; accepted: one of them"),
     (["plan", "-", "--config", "-"], "-: standard input is named twice; accepted: - for one file"),

@@ -49,7 +49,7 @@ def put(monkeypatch):
 def _fakes(put):
     """The greedy places one job; nobody knows a bound; the other engines find nothing."""
     put("greedy", says("greedy", placed=ONE))
-    for name in (engines.BOUND, "patterns", "search", "cp-sat", "highs", "cbc"):
+    for name in (engines.BOUND, "patterns", "search", "columns", "cp-sat", "highs", "cbc"):
         put(name, says(name, status=Status.NO_ANSWER))
 
 
@@ -419,28 +419,41 @@ def test_auto_searches_instead_where_the_exact_model_is_too_large(two, put, monk
 
 
 @pytest.mark.parametrize(
-    ("columns", "tried"),
+    ("columns", "provable", "tried"),
     [
-        (None, ["greedy", "patterns"]),
-        (3000, ["greedy", "patterns", "cp-sat", "patterns"]),
-        (300, ["greedy", "bound", "search", "cp-sat", "search"]),
+        (None, 1, ["greedy", "patterns"]),
+        (3000, 1, ["greedy", "patterns", "cp-sat", "patterns"]),
+        (3000, 2, ["greedy", "patterns", "columns", "cp-sat", "patterns"]),
+        (300, 2, ["greedy", "bound", "search", "cp-sat", "search"]),
     ],
 )
-def test_auto_uses_the_pattern_engine_where_the_exact_model_is_not_tiny(
-    two, put, monkeypatch, columns, tried
+def test_auto_uses_the_pattern_engine_where_the_exact_model_is_not_tiny_and_then_columns_for_few_gpus(
+    two, put, monkeypatch, columns, provable, tried
 ):
+    monkeypatch.setattr("solvers.run.PROVABLE_GPUS", provable)
     monkeypatch.setattr("solvers.run.estimate", lambda problem, cap: columns)
     monkeypatch.setattr(engines, "compiled", lambda: True)
     monkeypatch.setattr(engines, "preload", lambda name: None)
-    for name in ("patterns", "search", "cp-sat"):
-        put(name, says(name, placed=BOTH), cap=None if name == "patterns" else 100_000)
+    for name in ("patterns", "search", "columns", "cp-sat"):
+        put(name, says(name, placed=BOTH), cap=None if name in ("patterns", "columns") else 100_000)
     found = solvers.solve(two, Limits(wall_s=5))
     assert [a.engine for a in found.attempts] == tried
+
+
+def test_a_deterministic_run_does_without_the_column_engine(two, put, monkeypatch):
+    monkeypatch.setattr("solvers.run.estimate", lambda problem, cap: 3000)
+    monkeypatch.setattr(engines, "compiled", lambda: True)
+    monkeypatch.setattr(engines, "preload", lambda name: None)
+    for name in ("patterns", "cp-sat"):
+        put(name, says(name, placed=BOTH), cap=None if name == "patterns" else 100_000)
+    found = solvers.solve(two, Limits(wall_s=5, deterministic=True))
+    assert [a.engine for a in found.attempts] == ["greedy", "patterns", "cp-sat"]
 
 
 def test_the_greedy_answers_after_all_where_the_pattern_engine_fails(two, put, monkeypatch):
     monkeypatch.setattr("solvers.run.estimate", lambda problem, cap: None)
     monkeypatch.setattr("solvers.run.GREEDY_JOBS", 0)
+    monkeypatch.setattr("solvers.run.PROVABLE_JOBS", 0)
     monkeypatch.setattr(engines, "compiled", lambda: True)
     monkeypatch.setattr(engines, "preload", lambda name: None)
 
@@ -498,7 +511,7 @@ def test_mip_needs_one_of_its_engines(two, monkeypatch):
 @pytest.mark.parametrize("name", ["gurobi", ""])
 def test_an_engine_that_does_not_exist_is_refused_with_those_that_do(two, name):
     with pytest.raises(
-        EngineUnavailable, match="there are auto, greedy, patterns, search, cp-sat, highs, cbc, mip"
+        EngineUnavailable, match="there are auto, greedy, patterns, search, columns, cp-sat, highs, cbc, mip"
     ):
         solvers.solve(two, AMPLE, engine=name)
 
