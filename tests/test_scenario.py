@@ -268,7 +268,7 @@ def test_an_interference_table_is_read_beside_the_scenario(load):
         ("300", "-300", f"s.yaml: policy.epoch_s: got -300; accepted: {SECONDS}, not negative"),
         ("epoch_s: 300", "time_limit_s: -1", f"s.yaml: policy.time_limit_s: got -1; accepted: {SECONDS}, not negative"),
         ("epoch_s: 300", "epoch_s: 0", "s.yaml: policy.epoch_s: got 0; accepted: > 0"),
-        ("epoch_s: 300", "solver: cplex", "s.yaml: policy.solver: got 'cplex'; accepted: auto, greedy, patterns, search, cp-sat, mip, cbc or highs"),
+        ("epoch_s: 300", "solver: cplex", "s.yaml: policy.solver: got 'cplex'; accepted: auto, greedy, patterns, search, cp-sat, columns, mip, cbc or highs"),
         ("epoch_s: 300", "horizon_s: 60", "s.yaml: policy: horizon_s: 60 is shorter than epoch_s: 300"),
         ("gpus: 1", "gpus: four", "s.yaml: jobs[1].gpus: got 'four'; accepted: a whole number, 0 or more"),
         ("gpus: 1", "gpus: true", "s.yaml: jobs[1].gpus: got true; accepted: a whole number, 0 or more"),
