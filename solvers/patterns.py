@@ -47,7 +47,7 @@ ROUND, ROUND_AT_LEAST_S = 0.07, 1.5
 #: Columns are not worth generating with less than this part of the limit left for what is made of them.
 AFTER = 0.3
 #: Nor in less time than it takes the program to get better than ruin and recreate alone.
-COLUMNS_AT_LEAST_S, NODES_PER_COLUMN_S = 1.0, 250
+COLUMNS_AT_LEAST_S, NODES_PER_COLUMN_S = 1.0, 500
 #: Dives at most, where one takes so little time that there is room for several.
 DIVES = 8
 #: Steps for each node that a dive left empty, or that a hint left room on, before all nodes are improved.
