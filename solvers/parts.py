@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -30,11 +29,13 @@ from solvers import deal, dump
 from solvers.check import objective, violations
 from solvers.child import apart
 from solvers.facts import Facts
-from solvers.problem import MILLI, Attempt, Budget, Limits, Placed, Problem, Report, Solution, Spot, Status
+from solvers.last_end import with_last_end
+from solvers.problem import Attempt, Budget, Limits, Placed, Problem, Report, Solution, Spot, Status
 from solvers.run import solve
 from solvers.search import Search
 from solvers.sharing import Sharing
 from solvers.state import State
+from solvers.twins import OF_JOBS
 from solvers.workers import workers
 
 #: The share of the limit that is left for merging, and for the last fill of the whole.
@@ -45,7 +46,6 @@ JOB_S = 0.002
 _ARRAYS = [f.name for f in fields(Problem) if f.type == "np.ndarray"]
 _OF_GPUS = [name for name in _ARRAYS if name.startswith("gpu_")]
 _OF_NODES = ["node_cpu_milli", "node_memory_mib", "node_closed", "node_used_cost"]
-_OF_JOBS = [name for name in _ARRAYS if name not in (*_OF_GPUS, *_OF_NODES, "node_sets")]
 
 #: Solves problems, one by one or at the same time, all within the limits; a Solution for each, in their order.
 Run = Callable[[Sequence[Problem], Limits], Sequence[Solution]]
@@ -299,7 +299,7 @@ def _cut(problem: Problem, jobs: np.ndarray, nodes: np.ndarray) -> Part:
     )
     arrays = {name: getattr(problem, name)[gpus] for name in _OF_GPUS}
     arrays |= {name: getattr(problem, name)[nodes] for name in _OF_NODES}
-    arrays |= {name: getattr(problem, name)[jobs] for name in _OF_JOBS}
+    arrays |= {name: getattr(problem, name)[jobs] for name in OF_JOBS}
     arrays |= {"node_sets": problem.node_sets[:, nodes], "gpu_node": node[arrays["gpu_node"]]}
     arrays["gpu_holder"] = job[arrays["gpu_holder"]]  # of -1 the last, which is -1
     home: list[Spot | None] = []
@@ -327,11 +327,4 @@ def _with_floor(problem: Problem, floor: int) -> Problem:
     """
     if not problem.makespan_cost or Facts(problem).earliest_makespan >= floor:
         return problem
-    given = {"job_gpus": 1, "size_milli": MILLI, "link_milli": MILLI, "cap_milli": MILLI, "max_nodes": 1}
-    given |= {"work": 1, "remaining_p90_s": -1, "deferred_end": floor}
-    arrays: dict[str, Any] = {}
-    for name in _OF_JOBS:
-        own = getattr(problem, name)
-        row = np.full((1, *own.shape[1:]), given.get(name, 0)).astype(own.dtype)
-        arrays[name] = np.concatenate([own, row])
-    return replace(problem, **arrays, home=(*problem.home, None))
+    return with_last_end(problem, floor)

@@ -21,7 +21,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -33,9 +32,10 @@ from solvers.cpsat_model import Program
 from solvers.cpsat_rules import add_rules
 from solvers.cpsat_terms import add_terms
 from solvers.facts import Facts
+from solvers.last_end import with_last_end
 from solvers.measure import State, arrange, ends
 from solvers.modes import tables
-from solvers.problem import MILLI, Budget, Limits, Placed, Problem, Spot
+from solvers.problem import Budget, Limits, Placed, Problem, Spot
 from solvers.twins import OF_JOBS
 
 #: GPUs and waiting jobs of the turns of :func:`pick`, chosen so that CP-SAT mostly proves them within a second; None takes
@@ -265,7 +265,7 @@ def subproblem(problem: Problem, placed: Placed, neighbourhood: Neighbourhood) -
     )
     if problem.makespan_cost:
         known = ends(problem, placed)
-        own = _with_floor(own, max((known[j] or 0 for j in outside), default=0))
+        own = with_last_end(own, max((known[j] or 0 for j in outside), default=0))
     return Sub(own, tuple(jobs), tuple(gpus), tuple(nodes.tolist()))
 
 
@@ -360,15 +360,3 @@ def _budgets(problem: Problem, placed: Placed, jobs: list[int]) -> Iterator[Budg
             jobs=tuple(j for j, _ in own),
             amounts=tuple(amount for _, amount in own),
         )
-
-
-def _with_floor(own: Problem, floor: int) -> Problem:
-    """One more job, which can run nowhere, waits for nothing, and ends at ``floor``."""
-    given = {"job_gpus": 1, "size_milli": MILLI, "link_milli": MILLI, "cap_milli": MILLI, "max_nodes": 1}
-    given |= {"work": 1, "remaining_p90_s": -1, "deferred_end": floor}
-    arrays: dict[str, Any] = {}
-    for name in OF_JOBS:
-        rows = getattr(own, name)
-        row = np.full((1, *rows.shape[1:]), given.get(name, 0)).astype(rows.dtype)
-        arrays[name] = np.concatenate([rows, row])
-    return replace(own, **arrays, home=(*own.home, None))

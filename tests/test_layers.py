@@ -89,7 +89,7 @@ ARROWS = {
     "solvers.entries": ["solvers.stocks"],
     "solvers.stocks": ["solvers.kernels", "solvers.kins"],
     "solvers.kins": ["solvers.facts"],
-    "solvers.parts": ["solvers.deal", "solvers.run"],
+    "solvers.parts": ["solvers.deal", "solvers.last_end", "solvers.run"],
     "solvers.deal": ["solvers.facts"],
     "solvers.search": ["solvers.greedy"],
     "solvers.greedy": ["solvers.check", "solvers.spots"],
@@ -131,7 +131,8 @@ ARROWS = {
     "solvers.node_enumeration": ["solvers.node_filling"],
     "solvers.node_filling": ["solvers.node_items"],
     "solvers.node_items": ["solvers.facts"],
-    "solvers.repair": ["solvers.cpsat", "solvers.facts"],
+    "solvers.repair": ["solvers.cpsat", "solvers.facts", "solvers.last_end"],
+    "solvers.last_end": ["solvers.twins"],
     "solvers.thresholds": ["solvers.in_time", "solvers.run"],
     "solvers.in_time": ["solvers.facts"],
 }
