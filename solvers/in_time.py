@@ -44,14 +44,14 @@ class Filter:
         self.may_start = self.queued | (np.asarray(problem.movable, bool) & moves)
         self.fastest, self.slowest = _links(problem)
 
-    def within(self, ticks: int, *, strict: bool) -> Problem | None:
-        """The problem with a threshold, see ``solvers.thresholds.within``."""
+    def within(self, ticks: int, *, strict: bool, penalty: int | None = None) -> Problem | None:
+        """The problem with a threshold, see ``solvers.thresholds.within``; who may not wait pays a given penalty instead."""
         if strict and not self.is_exact(ticks):
             confined = Filter(self._confined(ticks))
-            return confined._narrowed(ticks, confined.slowest)
-        return self._narrowed(ticks, self.fastest)
+            return confined._narrowed(ticks, confined.slowest, penalty)
+        return self._narrowed(ticks, self.fastest, penalty)
 
-    def _narrowed(self, ticks: int, link: np.ndarray) -> Problem | None:
+    def _narrowed(self, ticks: int, link: np.ndarray, penalty: int | None) -> Problem | None:
         """With a threshold, if a gang's link factor is the given one on each kind; (J, M)."""
         p, leaves = self.problem, self._must_leave(ticks)
         if int(self.best_ends.max(initial=0)) > ticks or int(leaves.sum()) > p.max_moves:
@@ -66,7 +66,8 @@ class Filter:
             if nowhere.any()
             else p.node_sets,
             node_set=np.where(nowhere, len(p.node_sets), p.node_set),
-            wait_cost=p.wait_cost + np.where(self._must_run(ticks), self._penalty(ticks), 0),
+            wait_cost=p.wait_cost
+            + np.where(self._must_run(ticks), self._penalty(ticks) if penalty is None else penalty, 0),
             home=tuple(None if out else home for home, out in zip(p.home, leaves.tolist(), strict=True)),
             movable=np.where(leaves, False, p.movable),
             preemptible=np.where(leaves, False, p.preemptible),

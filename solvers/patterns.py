@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from solvers.contents import Contents
 from solvers.facts import Facts
 from solvers.incumbent import Incumbent
 from solvers.kernels.board import Board
+from solvers.makespan_ranges import Ranges
 from solvers.mend import mended
 from solvers.node_generation import Generator, in_parallel
 from solvers.node_master import plan_of
@@ -31,7 +33,7 @@ from solvers.warm import Warm
 #: Steps of ruin and recreate between two looks at the clock, per thread.
 CHUNK = 50
 #: In deterministic mode, for each second of the limit: few enough that the clock does not end the run first.
-STEPS_PER_S, ROUNDS_PER_S, BOUND_ROUNDS_PER_S = 200, 2, 2
+STEPS_PER_S, ROUNDS_PER_S, BOUND_ROUNDS_PER_S, RANGES_PER_S = 200, 2, 2, 0.5
 #: Part of steps that begin with a gang over several nodes.
 WIDE = 0.25
 #: Seconds of a round on divided nodes, at least.
@@ -56,6 +58,8 @@ STEPS_AN_EMPTY_NODE, STEPS_A_FILLED_NODE = 12, 12
 STALLED, REPAIR, REPAIR_S = 1e-4, 0.08, 1.0
 #: Restarts then get this part, each so many steps for a node; the makespans granted to them beyond the earliest, in turn.
 RESTART, STEPS_A_RESTARTED_NODE, GRANTS = 0.1, 1000, (0.0, 0.02, 0.05, 0.01, 0.1, 0.03)
+#: Jobs beyond which ranges of the makespan lift the bound by too little, and their part of the limit in every cycle.
+RANGED_JOBS, RANGES = 1500, 0.1
 #: A hint of this limit or a longer one is compared with a plan from nothing.
 SWEEP_S = 3.0
 
@@ -105,6 +109,7 @@ class Engine:
         self.blank = Board(self.facts, self.contents, self.facts.earliest_makespan, limits.seed)
         self.prices = None if warm is None else _prices(warm)
         self.found: Found | None = None
+        self.ranges: Ranges | None = None
         self.checked = False
         self.steps = self.rounded = self.repairs = self.restarts = 0
         self.made: Generator | None = None
@@ -176,6 +181,8 @@ class Engine:
         for other in rounded:
             self._improve(other, steps // 6 if steps else None, time.monotonic() + RACE * self.limits.wall_s)
         board = min([board, *rounded], key=lambda one: one.objective())
+        self._keep(board, at_once=True)
+        self._sharpen(2 + int(RANGES_PER_S * self.limits.wall_s) if fixed else None)
         self._improve(board, steps // 2 if steps else None, self.known.ends_at)
         self._keep(board, at_once=True)
 
@@ -192,8 +199,7 @@ class Engine:
 
     def _together(self, hint: Placed | None) -> None:
         """The bound beside a search; then columns, a dive and rounds on the best plan, again and again."""
-        thread = threading.Thread(target=self._find_bound_or_say, daemon=True)
-        thread.start()
+        thread = self._beside(self._find_bound)
         board = self._first(hint)
         while thread.is_alive() and not self.known.over():
             self._improve(board, CHUNK, self.known.ends_at)
@@ -201,6 +207,9 @@ class Engine:
         self._keep(board, at_once=True)
         while not self.known.over():
             board = self._race([board, *self._from_columns(board, None)])
+            self._keep(board, at_once=True)
+            if not thread.is_alive():
+                thread = self._beside(self._sharpen)
             before, until = board.objective(), time.monotonic() + max(2.0, CYCLE * self.limits.wall_s)
             while not self.known.over() and time.monotonic() < until:
                 board = self._round(board)
@@ -281,12 +290,18 @@ class Engine:
 
     # ---- bound and columns ----
 
-    def _find_bound_or_say(self) -> None:
-        """A search without a bound is better than none."""
-        try:
-            self._find_bound()
-        except Exception as error:
-            self.trouble = f", no pattern bound ({type(error).__name__}: {error})"
+    def _beside(self, find: Callable[[], None]) -> threading.Thread:
+        """Look for a bound in a thread of its own; a search without one is better than none."""
+
+        def work() -> None:
+            try:
+                find()
+            except Exception as error:
+                self.trouble = f", no pattern bound ({type(error).__name__}: {error})"
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        return thread
 
     def _find_bound(self) -> None:
         wall_s, fixed = self.limits.wall_s, self.limits.deterministic
@@ -307,6 +322,17 @@ class Engine:
             self.known.bounded(self.found.bound)
         if self.warm is not None and (fixed or self.known.left() > 0):
             self.known.bounded(lower_bound(self.problem))
+
+    def _sharpen(self, most: int | None = None) -> None:
+        """Lift the bound by ranges of the makespan, given the best plan so far."""
+        p, best = self.problem, self.known.best
+        if self.found is None or best is None or not p.makespan_cost or p.jobs > RANGED_JOBS:
+            return
+        if self.ranges is None:
+            self.ranges = Ranges(p, self.found)
+        until = time.monotonic() + RANGES * self.limits.wall_s
+        deadline = self.known.ends_at if self.limits.deterministic else min(until, self.known.ends_at)
+        self.known.bounded(self.ranges.run(best.total, deadline, most))
 
     def _from_columns(self, board: Board, rounds: int | None) -> list[Board]:
         """Plans rounded from the program over node columns, the board's among them; none if there is no time for it."""

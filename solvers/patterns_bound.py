@@ -56,6 +56,7 @@ class Found:
     rounds: int
     seconds: float
     closed: bool  # no prices would give a much better one
+    end: int  # ticks of the makespan that it charges
 
 
 def pattern_bound(
@@ -172,8 +173,8 @@ class _Search:
         job = np.r_[self.best.row * kin.rows.gpus, np.nan][kin.rows.of]
         prices = Prices(job, self.best.budget, self.best.move)
         return Found(
-            int(np.floor(self.bound)), prices, self.rounds, time.monotonic() - self.began, self.closed
-        )
+            int(np.floor(self.bound)), prices, self.rounds, time.monotonic() - self.began, self.closed, self.relaxed.end
+        )  # fmt: skip
 
 
 #: Parts of the mean waiting cost at which the first columns are worth adding.

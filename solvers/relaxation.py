@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from solvers.facts import Facts, link_class
-from solvers.kernels.slots import NOTHING, SCRATCH, groups_worth, mix
+from solvers.kernels.worth import NOTHING, SCRATCH, groups_worth, mix
 from solvers.kins import Kinship, Pool, kinship
 from solvers.problem import MILLI, NVLINK, PPM, Problem
 from solvers.slots import Groups, Table, table
@@ -83,7 +83,8 @@ class Relaxation:
         self.host = [np.zeros(2) for _ in self.kin.pools]
         self.row_of = np.r_[self.table.row, -1]
         self.jobs = _jobs(self.facts, self.kin)
-        self.fixed = _unavoidable(self.facts, self.kin, self.table)
+        self.end = max(self.facts.earliest_makespan, _latest_fixed(self.facts, self.kin, self.table))
+        self.fixed = _unavoidable(self.facts, self.end)
         self.rounding = _rounding(problem)
 
     def zero(self) -> Duals:
@@ -239,14 +240,10 @@ def _jobs(facts: Facts, kin: Kinship) -> Jobs:
     )
 
 
-def _unavoidable(facts: Facts, kin: Kinship, table: Table) -> float:
-    """What no plan avoids: the longest job at its best, the base, and nodes that are paid for being used."""
+def _unavoidable(facts: Facts, end: int) -> float:
+    """What no plan avoids: the makespan that none is below, the base, and nodes that are paid for being used."""
     p = facts.problem
-    return (
-        p.fragmentation_base
-        + int(np.minimum(p.node_used_cost, 0).sum())
-        + p.makespan_cost * max(facts.earliest_makespan, _latest_fixed(facts, kin, table))
-    )
+    return p.fragmentation_base + int(np.minimum(p.node_used_cost, 0).sum()) + p.makespan_cost * end
 
 
 def _latest_fixed(facts: Facts, kin: Kinship, table: Table) -> int:

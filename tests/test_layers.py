@@ -69,10 +69,10 @@ ARROWS = {
     "solvers.patterns": [
         "solvers.bound",
         "solvers.incumbent",
+        "solvers.makespan_ranges",
         "solvers.mend",
         "solvers.node_generation",
         "solvers.node_rounding",
-        "solvers.patterns_bound",
         "solvers.repair",
     ],
     "solvers.node_rounding": ["solvers.node_master"],
@@ -135,6 +135,7 @@ ARROWS = {
     "solvers.last_end": ["solvers.twins"],
     "solvers.thresholds": ["solvers.in_time", "solvers.run"],
     "solvers.in_time": ["solvers.facts"],
+    "solvers.makespan_ranges": ["solvers.in_time", "solvers.patterns_bound"],
 }
 
 # Imported nowhere else than here.
