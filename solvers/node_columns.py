@@ -19,6 +19,7 @@ from solvers.kernels import layout as o
 from solvers.kernels.board import Board
 from solvers.kernels.place import ask, holds, node_holds, put, take
 from solvers.kernels.tables import late_caps
+from solvers.node_shapes import inhabited, shapes
 from solvers.problem import MILLI, NETWORK, Placed, Problem
 from solvers.warm import Content, Warm
 
@@ -287,32 +288,9 @@ class NodeColumns:
 
 
 def _shapes(facts: Facts) -> tuple[np.ndarray, list[list[int]]]:
-    """Nodes that are alike in everything, residents included only with themselves."""
+    """Shapes of the nodes with GPUs that take somebody; those with residents or reserved GPUs are apart."""
     p = facts.problem
-    resident = np.zeros(p.nodes, bool)
-    for j, home in enumerate(p.home):
-        if home is not None:
-            resident[[p.gpu_node[g] for g in home] if p.job_gpus[j] else list(home)] = True
-    numbers: dict[object, int] = {}
-    shape = np.full(p.nodes, -1)
-    nodes: list[list[int]] = []
-    arrays = (
-        p.gpu_kind, p.gpu_memory_mib, p.gpu_margin_mib, p.gpu_share, p.gpu_max_tenants, p.gpu_closed, p.gpu_index,
-        p.gpu_shared_outside, p.gpu_open_cost,
-    )  # fmt: skip
-    for v, gpus in enumerate(facts.gpus_of):
-        if not gpus or not facts.open_nodes[:, v].any():
-            continue
-        links = p.gpu_link[gpus].tolist()
-        key: object = (
-            tuple(tuple(array[gpus].tolist()) for array in arrays),
-            tuple(links.index(link) if link >= 0 else -1 for link in links),
-            int(p.node_cpu_milli[v]), int(p.node_memory_mib[v]), int(p.node_used_cost[v]),
-            tuple(facts.open_nodes[:, v].tolist()),
-            v if resident[v] or (p.gpu_until_s[gpus] >= 0).any() else -1,
-        )  # fmt: skip
-        shape[v] = numbers.setdefault(key, len(numbers))
-        if shape[v] == len(nodes):
-            nodes.append([])
-        nodes[int(shape[v])].append(v)
-    return shape, nodes
+    reserved = np.zeros(p.nodes, bool)
+    reserved[p.gpu_node[p.gpu_until_s >= 0]] = True
+    nodes = [v for v, gpus in enumerate(facts.gpus_of) if gpus and facts.open_nodes[:, v].any()]
+    return shapes(p, nodes, facts.open_nodes, inhabited(p) | reserved)

@@ -18,6 +18,7 @@ import numpy as np
 from solvers.node_choice import Choice
 from solvers.node_enumeration import Enumerator
 from solvers.node_items import PART, STAY, WHOLE, Column, Node, TooLarge
+from solvers.node_shapes import inhabited, shapes
 from solvers.problem import MILLI, Problem
 
 #: Columns of a shape that are too many.
@@ -74,7 +75,8 @@ class Program:
         speed[sorted(of.out)] = 0
         problem = replace(problem, speed_milli=speed)
         self.problem, self.deadline = problem, deadline
-        self.shapes, self.nodes = _shapes(problem)
+        open_to = np.vstack([problem.node_sets, problem.node_closed])
+        self.shapes, self.nodes = shapes(problem, range(problem.nodes), open_to, inhabited(problem))
         longest = _longest(problem)
         self.made = [
             Enumerator(Node(problem, nodes[0], last, of.low, longest), k)
@@ -297,36 +299,6 @@ class Program:
                 raise TooLarge(f"more than {MOST_COLUMNS} columns of a shape")
             columns += found
         return columns
-
-
-def _shapes(problem: Problem) -> tuple[np.ndarray, list[list[int]]]:
-    """Nodes that are alike in everything, those where somebody runs only with themselves."""
-    p, numbers = problem, dict[object, int]()
-    resident = {
-        v
-        for j, home in enumerate(p.home)
-        if home
-        for v in (p.gpu_node[list(home)].tolist() if p.job_gpus[j] else home)
-    }
-    arrays = (
-        p.gpu_kind, p.gpu_memory_mib, p.gpu_margin_mib, p.gpu_share, p.gpu_max_tenants, p.gpu_closed, p.gpu_index,
-        p.gpu_shared_outside, p.gpu_open_cost, p.gpu_until_s, p.gpu_holder,
-    )  # fmt: skip
-    shape, nodes = np.zeros(p.nodes, np.int64), list[list[int]]()
-    for v in range(p.nodes):
-        gpus = np.flatnonzero(p.gpu_node == v)
-        links = p.gpu_link[gpus].tolist()
-        key = (
-            tuple(tuple(array[gpus].tolist()) for array in arrays),
-            tuple(links.index(link) if link >= 0 else -1 for link in links),
-            int(p.node_cpu_milli[v]), int(p.node_memory_mib[v]), int(p.node_used_cost[v]), bool(p.node_closed[v]),
-            tuple(p.node_sets[:, v].tolist()), v if v in resident else -1,
-        )  # fmt: skip
-        shape[v] = numbers.setdefault(key, len(numbers))
-        if shape[v] == len(nodes):
-            nodes.append([])
-        nodes[int(shape[v])].append(v)
-    return shape, nodes
 
 
 def _longest(p: Problem) -> int:

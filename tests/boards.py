@@ -11,7 +11,7 @@ from itertools import accumulate
 
 import numpy as np
 from brute import spots, tiny
-from problems import random_problem
+from problems import EVERYTHING, random_problem
 
 from solvers import greedy
 from solvers.check import ends, objective, violations
@@ -37,15 +37,7 @@ VARIANTS = {
     },
     "rewards for opening": {"makespan": 0, "residents": 0.3},
     "alike on all nodes": {"residents": 0.2, "nodes_of": 4, "oddities": True, "makespan": 0.5},
-    "everything": {
-        "residents": 0.4,
-        "windows": True,
-        "budgets": True,
-        "never": True,
-        "cpu_only": True,
-        "oddities": True,
-        "additive": False,
-    },
+    "everything": {**EVERYTHING, "additive": False},
 }
 
 

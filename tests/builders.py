@@ -8,9 +8,16 @@ from itertools import count
 from typing import Any
 
 from planner.model import Cluster, Gpu, Job, Node, Snapshot
-from planner.policy import Policy
+from planner.policy import InterferenceSpec, Policy, PredictorSpec, TableRow
 
 _numbers = count(1)
+
+#: The smallest scenario file with something to decide: one GPU and one job.
+ONE_JOB = """
+schema: planner.scenario/1
+cluster: {nodes: [{name: n0, gpus: {model: t4, count: 1, memory_mib: 15360}}]}
+jobs: [{id: j0, gpu_memory_mib: 4000, gpu_utilisation_pct: 50, duration_s: 600}]
+"""
 
 
 def job(**fields: Any) -> Job:
@@ -56,3 +63,9 @@ def snapshot(
 def policy(**fields: Any) -> Policy:
     """The default policy but for the fields given."""
     return Policy(**fields)
+
+
+def table(*pairs: tuple[str, str, float], model: str = "a100-40gb") -> PredictorSpec:
+    """A predictor of measured slowdowns: (victim, beside, slowdown)."""
+    rows = tuple(TableRow(gpu_model=model, profile=a, beside=b, slowdown=s) for a, b, s in pairs)
+    return PredictorSpec(interference=InterferenceSpec(kind="table", rows=rows))

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from random_problems import HOUR, random_problem
+from random_problems import EVERYTHING, HOUR, random_problem
 
 from solvers.problem import FORBIDDEN, MILLI, UNCAPPED, Interference, Problem
 
-__all__ = ["HOUR", "job", "make", "node", "random_problem"]
+__all__ = ["EVERYTHING", "HOUR", "job", "make", "node", "random_problem"]
 
 #: Room that no test fills by accident.
 PLENTY = 10**9

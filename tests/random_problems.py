@@ -16,6 +16,16 @@ KIND_SPEED = np.array([0.35, 0.5, 0.9, 1.0])
 KIND_NODE_GPUS = (4, 8, 8, 8)
 KIND_SHARE = (0.125, 0.25, 0.25, 0.375)
 
+#: Arguments of ``random_problem`` for one with all that it may have at once.
+EVERYTHING: dict[str, Any] = {
+    "residents": 0.4,
+    "windows": True,
+    "budgets": True,
+    "never": True,
+    "cpu_only": True,
+    "oddities": True,
+}
+
 
 def random_problem(
     seed: int,

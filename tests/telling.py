@@ -11,15 +11,10 @@ from planner.explain.choosing import spot_for
 from planner.explain.joining import Ledger
 from planner.explain.openings import Survey
 from planner.formulate import formulate
-from planner.policy import InterferenceSpec, PredictorSpec, TableRow
+from planner.policy import PredictorSpec
 from solvers import greedy
 from solvers.check import violations
 from solvers.problem import Limits
-
-
-def table(*pairs):
-    rows = tuple(TableRow(gpu_model="a100-40gb", profile=a, beside=b, slowdown=s) for a, b, s in pairs)
-    return PredictorSpec(interference=InterferenceSpec(kind="table", rows=rows))
 
 
 def told(state, where=(), *, predictor=None, edited=None, **rules):

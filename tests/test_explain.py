@@ -6,9 +6,9 @@ given and one, differing in one fact, in which it is not.
 
 import numpy as np
 import pytest
-from builders import job, node, snapshot
+from builders import job, node, snapshot, table
 from problems import random_problem
-from telling import A, B, before_a_gang, busy, detail, filled, one_gpu, reason, table, told
+from telling import A, B, before_a_gang, busy, detail, filled, one_gpu, reason, told
 
 from planner.explain.choosing import spot_for
 from planner.explain.joining import Ledger

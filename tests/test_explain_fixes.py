@@ -3,8 +3,8 @@
 import time
 
 import pytest
-from builders import job, node, policy, snapshot
-from telling import A, before_a_gang, busy, fix_of, one_gpu, planning, table, whole_fix
+from builders import job, node, policy, snapshot, table
+from telling import A, before_a_gang, busy, fix_of, one_gpu, planning, whole_fix
 
 from planner import explain
 from planner.epoch import plan_epoch, replan_with

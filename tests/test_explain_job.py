@@ -1,9 +1,9 @@
 """One job of a plan explained: its neighbours, its part of each term, why it moves."""
 
 import pytest
-from builders import gpu, job, node, policy, snapshot
+from builders import gpu, job, node, policy, snapshot, table
 from problems import random_problem
-from telling import A, filled, one_gpu, planning, table
+from telling import A, filled, one_gpu, planning
 
 from planner import explain
 from planner.epoch import plan_epoch

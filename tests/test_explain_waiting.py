@@ -1,9 +1,9 @@
 """Why a job waits where the unknown, somebody's wish, the hosts or this plan's own starts are in its way."""
 
 import pytest
-from builders import gpu, job, node, snapshot
+from builders import gpu, job, node, snapshot, table
 from problems import random_problem
-from telling import A, B, busy, detail, filled, one_gpu, reason, table, told
+from telling import A, B, busy, detail, filled, one_gpu, reason, told
 
 from planner.explain.displaced import Base
 from planner.explain.joining import Ledger

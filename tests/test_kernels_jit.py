@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from boards import trails
 
-from solvers.kernels import cache, fill, jit, layout, place, ruin, slots
+from solvers.kernels import cache, fill, jit, layout, neighbourhood, place, ruin, slots, spots, worth
 
 ROOT = Path(__file__).resolve().parent.parent
+KERNELS = (place, fill, ruin, slots, spots, neighbourhood, worth)
+NAMES = [module.__name__.rpartition(".")[2] for module in KERNELS]
 compiled = pytest.mark.skipif(not jit.COMPILED, reason="numba is not installed, or switched off")
 
 #: A kernel, what it gives, and where it is kept.
@@ -61,7 +63,7 @@ def test_equal_seeds_give_equal_plans_and_others_do_not():
 
 
 @compiled
-@pytest.mark.parametrize("module", [place, fill, ruin, slots])
+@pytest.mark.parametrize("module", KERNELS)
 def test_every_kernel_is_compiled_once_for_the_types_it_names(module):
     """A type that nobody knows would be found out at the first call only, and compiled for whatever comes."""
     kernels = {name: f for name, f in vars(module).items() if hasattr(f, "py_func")}
@@ -88,20 +90,22 @@ def sources(tmp_path):
 
 
 @pytest.mark.parametrize(("edited", "elsewhere"), [
-    ("layout", {"place", "fill", "ruin"}),
-    ("place", {"place", "fill", "ruin"}),
-    ("fill", {"fill", "ruin"}),
+    ("layout", {"place", "spots", "fill", "neighbourhood", "ruin"}),
+    ("place", {"place", "spots", "fill", "neighbourhood", "ruin"}),
+    ("fill", {"fill", "neighbourhood", "ruin"}),
     ("ruin", {"ruin"}),
     ("slots", {"slots"}),
+    ("spots", {"spots", "fill", "neighbourhood", "ruin"}),
+    ("neighbourhood", {"neighbourhood", "ruin"}),
+    ("worth", {"worth"}),
 ])  # fmt: skip
 def test_an_edit_changes_the_folder_of_all_that_take_from_the_file(edited, elsewhere, sources, monkeypatch):
-    kernels = ("place", "fill", "ruin", "slots")
-    before = {name: folder(sources / f"{name}.py", monkeypatch, sources) for name in kernels}
-    assert before == {name: folder(sources / f"{name}.py", monkeypatch, sources) for name in kernels}
+    before = {name: folder(sources / f"{name}.py", monkeypatch, sources) for name in NAMES}
+    assert before == {name: folder(sources / f"{name}.py", monkeypatch, sources) for name in NAMES}
     path = sources / f"{edited}.py"
     path.write_text(path.read_text(encoding="utf-8") + "\nNUMBER = 1\n", encoding="utf-8")
-    after = {name: folder(sources / f"{name}.py", monkeypatch, sources) for name in kernels}
-    assert {name for name in kernels if before[name] != after[name]} == elsewhere
+    after = {name: folder(sources / f"{name}.py", monkeypatch, sources) for name in NAMES}
+    assert {name for name in NAMES if before[name] != after[name]} == elsewhere
 
 
 def test_another_version_of_the_compiler_has_its_own_folder(sources, monkeypatch):
@@ -169,7 +173,7 @@ def test_whoever_has_no_home_keeps_nothing(monkeypatch):
 
 @compiled
 def test_every_file_with_a_compiled_function_is_known():
-    assert {path.stem for path in cache.kernels()} >= {"place", "fill", "ruin", "slots"}
+    assert {path.stem for path in cache.kernels()} >= set(NAMES)
     for path in cache.kernels():
         module = importlib.import_module(f"solvers.kernels.{path.stem}")
         assert any(hasattr(f, "py_func") for f in vars(module).values())

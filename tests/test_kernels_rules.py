@@ -9,7 +9,7 @@ from brute import tiny
 from problems import HOUR, job, make, node
 
 from solvers.check import violations
-from solvers.kernels import fill, place, ruin
+from solvers.kernels import fill, neighbourhood, place, ruin, spots
 from solvers.kernels import layout as o
 from solvers.problem import Budget
 
@@ -55,7 +55,7 @@ def test_a_gpu_or_node_is_judged_as_the_referee_judges_it(seed):
 def see(board, nodes):
     """Bring nodes into view; how many GPUs that are."""
     board.table("NODE_VIEW")[: len(nodes)] = nodes
-    return ruin.see(board.a, board.f, len(nodes))
+    return neighbourhood.see(board.a, board.f, len(nodes))
 
 
 def waiting(problem, plan):
@@ -69,16 +69,16 @@ def offers(board, j, nodes):
     width, found = see(board, nodes), {}
     a, f = board.a, board.f
     for x in range(width):
-        fill.look(a, f, 0, j, x)
+        spots.look(a, f, 0, j, x)
     for x in range(width):
         others = board.table("OK")[:width] * (np.arange(width) == x)
         kept = board.table("OK")[:width].copy()
         board.table("OK")[:width] = others
-        cost = fill.place_for(a, f, 0, j, len(nodes), width)
+        cost = spots.place_for(a, f, 0, j, len(nodes), width)
         board.table("OK")[:width] = kept
-        if cost < fill.NEVER:
+        if cost < spots.NEVER:
             found[int(board.table("VIEW")[x])] = cost
-    ruin.forget(a, f, width)
+    neighbourhood.forget(a, f, width)
     return found
 
 
@@ -139,12 +139,12 @@ def test_a_gang_is_offered_a_place_that_the_referee_allows(seed):
             n = int(problem.job_gpus[j])
             width = see(board, nodes)
             for x in range(width):
-                fill.look(board.a, board.f, 0, j, x)
-            cost = fill.place_for(board.a, board.f, 0, j, len(nodes), width)
+                spots.look(board.a, board.f, 0, j, x)
+            cost = spots.place_for(board.a, board.f, 0, j, len(nodes), width)
             view = board.table("VIEW")
             spot = tuple(sorted(int(view[x]) for x in board.table("TRIAL")[:n]))
-            ruin.forget(board.a, board.f, width)
-            if n > 1 and cost < fill.NEVER:
+            neighbourhood.forget(board.a, board.f, width)
+            if n > 1 and cost < spots.NEVER:
                 faults = violations(problem, (*plan[:j], spot, *plan[j + 1 :]))
                 # Of two GPUs each may have room, and the gang be too slow for a reservation on one.
                 assert {fault.rule for fault in faults} <= {"window", "budget"}
@@ -162,12 +162,12 @@ def test_a_gang_is_offered_the_cheapest_of_the_places_on_a_node():
     for nodes, spot, lost in (([0], (2, 3), 0), ([1], None, 2 * (HOUR - HOUR / 1.1)), ([0, 1], (2, 3), 0)):
         width = see(board, nodes)
         for x in range(width):
-            fill.look(board.a, board.f, 0, 0, x)
-        cost = fill.place_for(board.a, board.f, 0, 0, len(nodes), width)
+            spots.look(board.a, board.f, 0, 0, x)
+        cost = spots.place_for(board.a, board.f, 0, 0, len(nodes), width)
         at = {int(board.table("VIEW")[x]) for x in board.table("TRIAL")[:2]}
         assert cost == pytest.approx(lost, abs=5)
         assert spot is None or at == set(spot)
-        ruin.forget(board.a, board.f, width)
+        neighbourhood.forget(board.a, board.f, width)
 
 
 def test_a_gang_spans_nodes_only_if_it_fits_on_none():
@@ -180,10 +180,10 @@ def test_a_gang_spans_nodes_only_if_it_fits_on_none():
         board = board_of(problem, plan)
         width = see(board, view)
         for x in range(width):
-            fill.look(board.a, board.f, 0, 0, x)
-        cost = fill.place_for(board.a, board.f, 0, 0, len(view), width)
+            spots.look(board.a, board.f, 0, 0, x)
+        cost = spots.place_for(board.a, board.f, 0, 0, len(view), width)
         at = tuple(sorted(int(board.table("VIEW")[x]) for x in board.table("TRIAL")[:2]))
-        assert (at if cost < fill.NEVER else None) == spot
+        assert (at if cost < spots.NEVER else None) == spot
 
 
 @pytest.mark.parametrize(("facts", "whole", "over"), [
@@ -219,8 +219,8 @@ def test_a_gang_spans_no_more_nodes_than_it_may():
         view = [0, 1, 2]
         width = see(board, view)
         for x in range(width):
-            fill.look(board.a, board.f, 0, 0, x)
-        assert (fill.place_for(board.a, board.f, 0, 0, len(view), width) < fill.NEVER) == over
+            spots.look(board.a, board.f, 0, 0, x)
+        assert (spots.place_for(board.a, board.f, 0, 0, len(view), width) < spots.NEVER) == over
 
 
 @pytest.mark.parametrize("running", list(product([False, True], repeat=3)))
@@ -251,7 +251,7 @@ def test_a_gang_takes_its_part_of_each_node_rounded_up():
         judged = [place.node_holds(board.a, board.f, v) for v in range(2)]
         assert all(judged) == good == (violations(problem, board.placed()) == ())
         empty = board_of(problem, (None,))
-        assert all(fill.fits(empty.a, empty.f, 0, v, n) for v, n in ((0, 2), (1, 1))) == good
+        assert all(spots.fits(empty.a, empty.f, 0, v, n) for v, n in ((0, 2), (1, 1))) == good
 
 
 @pytest.mark.parametrize("facts", [

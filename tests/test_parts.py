@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from brute import tiny
-from problems import HOUR, job, make, node, random_problem
+from problems import EVERYTHING, HOUR, job, make, node, random_problem
 
 from solvers import dump, greedy, parts, solve
 from solvers.check import objective, violations
@@ -20,14 +20,7 @@ ONE_PASS = Limits(wall_s=0)
 VARIANTS = {
     "plain": {},
     "running": {"residents": 0.4},
-    "everything": {
-        "residents": 0.4,
-        "windows": True,
-        "budgets": True,
-        "never": True,
-        "cpu_only": True,
-        "oddities": True,
-    },
+    "everything": EVERYTHING,
 }
 variants = pytest.mark.parametrize("variant", VARIANTS)
 seeds = pytest.mark.parametrize("seed", range(4))

@@ -20,7 +20,7 @@ from planner.formulate import formulate
 from planner.generate import generate
 from solvers import bound, greedy, patterns_master, slots
 from solvers.check import objective
-from solvers.kernels.slots import NOTHING, SCRATCH, groups_worth, mix
+from solvers.kernels.worth import NOTHING, SCRATCH, groups_worth, mix
 from solvers.patterns_bound import pattern_bound
 from solvers.problem import UNCAPPED, Budget, Limits
 from solvers.relaxation import Duals, Relaxation

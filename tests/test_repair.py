@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from brute import optimum, spots, tiny
-from problems import HOUR, job, make, node, random_problem
+from problems import EVERYTHING, HOUR, job, make, node, random_problem
 
 from solvers import repair as repairing
 from solvers.check import objective, violations
@@ -16,14 +16,7 @@ from solvers.repair import Neighbourhood, pick, repair, subproblem
 VARIANTS = {
     "plain": {},
     "running": {"residents": 0.4, "oddities": True},
-    "everything": {
-        "residents": 0.4,
-        "windows": True,
-        "budgets": True,
-        "never": True,
-        "cpu_only": True,
-        "oddities": True,
-    },
+    "everything": EVERYTHING,
 }
 
 

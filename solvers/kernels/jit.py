@@ -10,8 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
 from solvers.kernels.cache import SWITCH, folder_of
 
+#: Arrays of one axis that lie in one piece, as ``_signature`` knows them by name.
+Ints = np.ndarray
+Floats = np.ndarray
 F = TypeVar("F", bound=Callable[..., Any])
 
 

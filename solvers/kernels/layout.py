@@ -10,11 +10,6 @@ each begins.
 
 from __future__ import annotations
 
-import numpy as np
-
-Ints = np.ndarray
-Floats = np.ndarray
-
 HEADER = 192
 #: Pairs (state, type) that the kernels may ask for between two visits to Python.
 REQUESTS = 4096

@@ -8,8 +8,7 @@ what the makespan term charges, and with several it is more.
 from __future__ import annotations
 
 from solvers.kernels import layout as o
-from solvers.kernels.jit import jit
-from solvers.kernels.layout import Floats, Ints
+from solvers.kernels.jit import Floats, Ints, jit
 
 NO_LIMIT = 2**40
 #: Products up to here are exact.
