@@ -11,6 +11,7 @@ import heapq
 import time
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,6 +38,15 @@ class _Range:
     rest: int = field(compare=False)
     prices: Prices = field(compare=False)
     priced: int = field(compare=False, default=NEVER)  # the threshold that ``rest`` is for
+
+
+class Part(NamedTuple):
+    """A range of the makespan in ticks, what plans in it cost at least without their makespan, and what they cost."""
+
+    low: int
+    high: int
+    rest: int
+    bound: int
 
 
 class Ranges:
@@ -89,6 +99,17 @@ class Ranges:
         if idle >= PATIENCE:
             self._stalled = best
         return self._least(best)
+
+    def parts(self) -> list[Part]:
+        """The ranges so far, those together in which the same jobs have to run; plans in none are no better than the best known."""
+        found: list[Part] = []
+        for one in sorted(self._heap, key=lambda one: one.low):
+            if found and one.low not in self._ends:
+                low, _, rest, bound = found.pop()
+                found.append(Part(low, one.high, min(rest, one.rest), min(bound, one.bound)))
+            else:
+                found.append(Part(one.low, one.high, one.rest, one.bound))
+        return found
 
     def _least(self, best: int) -> int:
         return min(best, self._heap[0].bound) if self._heap else best

@@ -20,10 +20,11 @@ from itertools import count
 from solvers.bound import lower_bound
 from solvers.check import ends, objective, violations
 from solvers.facts import Facts
+from solvers.makespan_ranges import Part, Ranges
 from solvers.node_enumeration import OutOfTime
 from solvers.node_items import Column, TooLarge
 from solvers.node_program import Program, Range
-from solvers.patterns_bound import pattern_bound
+from solvers.patterns_bound import Prices, pattern_bound
 from solvers.problem import Limits, Placed, Problem, Report, Solution, Status
 from solvers.search import solve as search
 
@@ -32,6 +33,8 @@ NAME = "columns"
 MOST_JOBS = 128
 #: The part of the limit, and seconds at most, for the first plan.
 FIRST, FIRST_S = 0.1, 0.5
+#: The part of the limit for the bound by patterns and ranges of the makespan.
+BEGIN = 0.1
 #: Seconds for a plan from the columns of the linear program.
 CHOICE_S = 1.0
 #: Before all columns are enumerated, the bound is this close, as a part of what lies between program and target.
@@ -87,19 +90,14 @@ class _Engine:
         self.number = count(1)
         self.step = ENOUGH
         self.program: Program | None = None
+        self.prices: Prices | None = None
 
     def run(self, hint: Placed | None) -> Solution:
         """A first plan, then ranges of the latest end, the most promising first."""
         self._first(hint)
-        p, note = self.problem, ""
-        earliest = Facts(p).earliest_makespan if p.makespan_cost else 0
-        # A bound of the whole may charge a lateness that is forced: only what the rest costs tells how late pays.
-        rest = replace(p, makespan_cost=0)
-        patterns = pattern_bound(rest, min(self.deadline, time.monotonic() + FIRST_S))
-        least = lower_bound(rest) if patterns is None else max(lower_bound(rest), patterns.bound)
-        prompt = least + p.makespan_cost * earliest
-        floor = max(lower_bound(p), prompt)
-        heap = [Range(float(floor), 0, earliest, NEVER, float(prompt))]
+        note = ""
+        heap = self._begun()
+        floor = self._bound(heap)
         self.report(None, None, min(floor, self.total))
         try:
             while heap and heap[0].bound <= self.total - 1:
@@ -113,6 +111,26 @@ class _Engine:
             NAME, status, self.best, self.total, bound, time.monotonic() - self.began,
             f"{self.enumerated} columns enumerated" + (f", {note}" if note else ""),
         )  # fmt: skip
+
+    def _begun(self) -> list[Range]:
+        """Ranges of the latest end as the bound by patterns has them."""
+        p, until = self.problem, min(self.deadline, time.monotonic() + BEGIN * self.limits.wall_s)
+        # A bound of the whole may charge a lateness that is forced: only what the rest costs tells how late pays.
+        rest, whole = lower_bound(replace(p, makespan_cost=0)), lower_bound(p)
+        found = pattern_bound(p, until)
+        self.prices = None if found is None else found.prices
+        earliest = Facts(p).earliest_makespan if p.makespan_cost else 0
+        parts = [Part(earliest, NEVER, rest, whole if found is None else max(whole, found.bound))]
+        if found is not None and p.makespan_cost:
+            ranges = Ranges(p, found)
+            ranges.run(self.total, until)
+            parts = ranges.parts()
+        heap = []
+        for low, high, without, bound in parts:
+            prompt = max(without, rest) + p.makespan_cost * low
+            heap.append(Range(float(max(bound, whole, prompt)), next(self.number), low, high, float(prompt)))
+        heapq.heapify(heap)
+        return heap
 
     def _bound(self, heap: list[Range]) -> int:
         """What no plan is below: a float's bound is of a whole number."""
@@ -153,6 +171,8 @@ class _Engine:
         program = Program(p, top, high, self.deadline)
         if self.program is not None:
             program.take_over(self.program)
+        elif self.prices is not None:
+            program.begin(self.prices)
         for v in range(p.nodes):
             program.learn([(j, spot) for j, spot in enumerate(self.best) if spot is not None], v)
         self.program = program

@@ -19,6 +19,7 @@ from solvers.node_choice import Choice
 from solvers.node_enumeration import Enumerator
 from solvers.node_items import PART, STAY, WHOLE, Column, Node, TooLarge
 from solvers.node_shapes import inhabited, shapes
+from solvers.patterns_bound import Prices
 from solvers.problem import MILLI, Problem
 
 #: Columns of a shape that are too many.
@@ -159,6 +160,12 @@ class Program:
             )
             new += 1
         return new
+
+    def begin(self, prices: Prices) -> None:
+        """Begin where another relaxation has its bound from; there, who runs and has no price is where it is in any case."""
+        job = np.where(self.runs & np.isnan(prices.job), self.wait, np.nan_to_num(prices.job))
+        job += prices.budget @ self.amount
+        self.first = Duals(np.zeros(len(self.nodes)), job, -np.r_[prices.budget, prices.move])
 
     def take_over(self, old: Program) -> None:
         """Bring in another program's columns as far as they are allowed here, and begin where its bound is from."""

@@ -122,11 +122,11 @@ ARROWS = {
     "solvers.node_exact": [
         "solvers.bound",
         "solvers.check",
+        "solvers.makespan_ranges",
         "solvers.node_program",
-        "solvers.patterns_bound",
         "solvers.search",
     ],
-    "solvers.node_program": ["solvers.node_choice", "solvers.node_shapes"],
+    "solvers.node_program": ["solvers.node_choice", "solvers.node_shapes", "solvers.patterns_bound"],
     "solvers.node_shapes": ["solvers.problem"],
     "solvers.node_choice": ["solvers.node_enumeration"],
     "solvers.node_enumeration": ["solvers.node_filling"],

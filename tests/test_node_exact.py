@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from brute import optimum, tiny
 from problems import HOUR, job, make, node
@@ -11,8 +14,10 @@ from problems import HOUR, job, make, node
 import solvers.node_exact
 from solvers.check import objective, violations
 from solvers.node_enumeration import Enumerator
-from solvers.node_exact import refusal, solve
+from solvers.node_exact import NEVER, refusal, solve
 from solvers.node_items import Node
+from solvers.node_program import Program, Range
+from solvers.patterns_bound import pattern_bound
 from solvers.problem import Budget, Limits, Problem, Solution, Status
 
 LIMITS = Limits(wall_s=3.0, workers=1)
@@ -41,6 +46,20 @@ def test_proves_what_trying_everything_finds(seed: int, monkeypatch: pytest.Monk
     assert found.bound <= least <= found.objective
     if not (problem.same_index and (problem.max_nodes > 1).any()):
         assert (found.status, found.objective, found.bound) == (Status.OPTIMAL, least, least)
+
+
+@pytest.mark.parametrize("seed", TINY[:40])
+def test_prices_of_the_bound_by_patterns_bound_whole_nodes_no_worse(seed: int) -> None:
+    """What is exact about a node only lifts the bound at the same prices, if no gang has parts elsewhere."""
+    problem = tiny(seed, jobs=5)
+    problem = replace(problem, makespan_cost=0, max_nodes=np.minimum(problem.max_nodes, 1))
+    found = pattern_bound(problem, time.monotonic() + 60)
+    assert found is not None
+    program = Program(problem, Range(-math.inf, 0, 0, NEVER, -math.inf), NEVER, time.monotonic() + 60)
+    program.begin(found.prices)
+    program.run(-math.inf)
+    rounding = 100
+    assert problem.fragmentation_base + program.bound >= found.bound - rounding
 
 
 def test_improves_on_the_first_plan(monkeypatch: pytest.MonkeyPatch) -> None:
