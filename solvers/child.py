@@ -13,6 +13,7 @@ it ends itself when the parent dies, so that a killed planner leaves no solver b
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import resource
@@ -260,6 +261,7 @@ def _settle(lifeline: int, others: tuple[int, int]) -> None:
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # if the machine runs out of memory, the child goes and the parent stays
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
+    gc.freeze()  # the parent's objects are not the child's to collect: to look through them takes a tenth of a second
     if "highspy" in sys.modules:
         # HiGHS's thread pool is global; if the parent had one, its threads did not come along.
         sys.modules["highspy"].Highs.resetGlobalScheduler(False)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from solvers.child import Solve
+from solvers.memory import drop_code, trim
 from solvers.problem import Limits, Placed, Problem, Report, Solution, Status
 from solvers.warm import Warm
 
@@ -55,8 +56,10 @@ def _patterns(warm: Warm | None) -> Solve:
 
             bound = lower_bound(problem)
             report(None, None, bound)
+            trim()
         from solvers.patterns import solve
 
+        drop_code("libllvmlite")  # 50 MiB, of use only while kernels are loaded
         if not limits.deterministic:
             limits = replace(limits, wall_s=max(0.0, limits.wall_s - (time.monotonic() - began)))
         return solve(problem, limits, hint, report, checked=True, bound=bound, warm=warm)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from solvers.problem import Limits, Placed, Report
 
-#: Seconds between two reports, and those before the end in which every better plan is reported.
-REPORT_S, LAST_S = 0.25, 0.3
+#: Seconds between two reports, and the part of the limit, and seconds at most, at whose end every better plan is reported.
+REPORT_S, LAST, LAST_S = 0.25, 0.05, 0.3
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Incumbent:
         self.ends_at = self.began + limits.wall_s
         self.bound = bound
         self.best: Best | None = None
+        self._last_s = min(LAST_S, LAST * limits.wall_s)
         self._told_at = 0.0
         self._ended = False
         self._lock = threading.Lock()
@@ -57,7 +58,7 @@ class Incumbent:
         with self._lock:
             if self.best is not None and total >= self.best.total:
                 return
-            soon = self.best is not None and now - self._told_at < REPORT_S and self.left() > LAST_S
+            soon = self.best is not None and now - self._told_at < REPORT_S and self.left() > self._last_s
             if soon and not (at_once or self.limits.deterministic):
                 return
             self.best = Best(total, plan())

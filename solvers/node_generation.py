@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -12,6 +10,7 @@ from solvers.contents import Contents
 from solvers.facts import Facts
 from solvers.node_columns import Column, NodeColumns
 from solvers.node_master import Dive, Master
+from solvers.threads import in_parallel
 
 #: In a round of column generation: columns tried of each shape, and steps for each.
 TRIES, STEPS = 8, 10
@@ -119,12 +118,3 @@ class Generator:
     def _class_prices(self, job_prices: np.ndarray) -> np.ndarray:
         first = [members[0] for members in self.columns.members]
         return np.nan_to_num(job_prices[first]) if first else np.zeros(0)
-
-
-def in_parallel(work: Callable[[int], None], count: int) -> None:
-    """Run ``work(0)``, ``work(1)``, ... in threads; the kernels let go of Python's lock."""
-    with ThreadPoolExecutor(max(1, count - 1)) as pool:
-        others = [pool.submit(work, i) for i in range(1, count)]
-        work(0)
-        for other in others:
-            other.result()  # raises what it raised

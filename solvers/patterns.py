@@ -9,41 +9,40 @@ found. Whatever ends it, the best plan so far has been reported.
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
-from solvers.bound import lower_bound
 from solvers.check import objective
 from solvers.contents import Contents
 from solvers.facts import Facts
+from solvers.guide import Guide
 from solvers.incumbent import Incumbent
 from solvers.kernels.board import Board
-from solvers.makespan_ranges import Ranges
 from solvers.mend import mended
-from solvers.node_generation import Generator, in_parallel
+from solvers.node_generation import Generator
 from solvers.node_master import plan_of
 from solvers.node_rounding import MOST_NODES, Rounding
-from solvers.patterns_bound import Found, Prices, pattern_bound
 from solvers.problem import Limits, Placed, Problem, Report, Solution, Status
+from solvers.shortfall import Shortfall
+from solvers.threads import in_parallel
 from solvers.warm import Warm
 
 #: Steps of ruin and recreate between two looks at the clock, per thread.
 CHUNK = 50
 #: In deterministic mode, for each second of the limit: few enough that the clock does not end the run first.
-STEPS_PER_S, ROUNDS_PER_S, BOUND_ROUNDS_PER_S, RANGES_PER_S = 200, 2, 2, 0.5
+STEPS_PER_S, ROUNDS_PER_S = 200, 2
+#: After a change of the queue, steps on the nodes furthest behind before these are others, and every so many turns on all.
+TURN, ALL_EVERY = 500, 4
 #: Part of steps that begin with a gang over several nodes.
 WIDE = 0.25
-#: Seconds of a round on divided nodes, at least.
-ROUND_S = 0.7
+#: Seconds of a round on divided nodes, one more for so many jobs; and how many are put together again in a second.
+ROUND_S, ROUND_JOBS_PER_S, GATHERED_PER_S = 0.7, 10_000, 80_000
 #: With fewer nodes than this for each thread, every thread has all of them and the better plan counts.
 NODES_EACH = 8
-#: The part of the limit by which the bound should be done, and parts for columns, dive, race of plans, and rounds.
-BOUND_BY, COLUMNS, DIVE, RACE, CYCLE = 0.6, 0.3, 0.1, 0.08, 0.15
-#: The same for the bound where one thread does everything in turn.
-BOUND_ALONE = 0.25
+#: The part of the limit for columns, dive, race of plans, and rounds.
+COLUMNS, DIVE, RACE, CYCLE = 0.3, 0.1, 0.08, 0.15
 #: The part of the limit for branch and bound over columns, and seconds below which it is not worth starting.
 ROUND, ROUND_AT_LEAST_S = 0.07, 1.5
 #: Columns are not worth generating with less than this part of the limit left for what is made of them.
@@ -58,8 +57,8 @@ STEPS_AN_EMPTY_NODE, STEPS_A_FILLED_NODE = 12, 12
 STALLED, REPAIR, REPAIR_S = 1e-4, 0.08, 1.0
 #: Restarts then get this part, each so many steps for a node; the makespans granted to them beyond the earliest, in turn.
 RESTART, STEPS_A_RESTARTED_NODE, GRANTS = 0.1, 1000, (0.0, 0.02, 0.05, 0.01, 0.1, 0.03)
-#: Jobs beyond which ranges of the makespan lift the bound by too little, and their part of the limit in every cycle.
-RANGED_JOBS, RANGES = 1500, 0.1
+#: Nodes from which the search waits for the bound and the plan from slices, looking so often.
+WAITING_NODES, WAIT_S = 200, 0.1
 #: A hint of this limit or a longer one is compared with a plan from nothing.
 SWEEP_S = 3.0
 
@@ -105,16 +104,22 @@ class Engine:
         self.known = Incumbent(limits, report, bound)
         self.workers = 1 if limits.deterministic else max(1, limits.workers or 1)
         self.facts = Facts(problem)
-        self.contents = Contents(problem)
-        self.blank = Board(self.facts, self.contents, self.facts.earliest_makespan, limits.seed)
-        self.prices = None if warm is None else _prices(warm)
-        self.found: Found | None = None
-        self.ranges: Ranges | None = None
+        self.guide = Guide(problem, self.known, warm, self.workers)
+        self.behind = None if self.guide.prices is None else Shortfall(self.facts, self.guide.prices.job)
         self.checked = False
         self.steps = self.rounded = self.repairs = self.restarts = 0
         self.made: Generator | None = None
-        self.trouble = ""
         self.hostless = bool((problem.job_gpus == 0).any())
+
+    @cached_property
+    def contents(self) -> Contents:
+        """Built by the thread that searches, while another is at the bound already."""
+        return Contents(self.problem)
+
+    @cached_property
+    def blank(self) -> Board:
+        """An empty plan, of which all others are copies."""
+        return Board(self.facts, self.contents, self.facts.earliest_makespan, self.limits.seed)
 
     def run(self, hint: Placed | None) -> Solution:
         """The whole solve."""
@@ -146,9 +151,20 @@ class Engine:
         board.place_hostless()
         return board
 
+    def _sliced(self) -> list[Board]:
+        """The plan from slices with its free GPUs filled, if there is one."""
+        placed = self.guide.placed
+        if placed is None or self.known.over():
+            return []
+        board = self._board(placed, 1)
+        board.sweep()
+        board.place_hostless()
+        self._keep(board)
+        return [board]
+
     def _board(self, placed: Placed, seed: int) -> Board:
         board = self.blank.again(placed, seed)
-        board.value(None if self.prices is None else self.prices.job)
+        board.value(self.guide.job_prices)
         return board
 
     def _granted(self, board: Board, steps: int | None) -> Board:
@@ -172,9 +188,9 @@ class Engine:
         board = self._first(hint)
         fixed = self.limits.deterministic
         steps = max(1, int(STEPS_PER_S * self.limits.wall_s)) if fixed else None
-        self._find_bound()
-        if self.prices is not None:
-            board.value(self.prices.job)
+        self.guide.find()
+        board.value(self.guide.job_prices)
+        board = min([board, *self._sliced()], key=lambda one: one.objective())
         self._improve(board, steps // 3 if steps else None, self.known.began + 0.5 * self.limits.wall_s)
         board = self._granted(board, steps // 10 if steps else None)
         rounded = self._from_columns(board, int(ROUNDS_PER_S * self.limits.wall_s) if fixed else None)
@@ -182,7 +198,7 @@ class Engine:
             self._improve(other, steps // 6 if steps else None, time.monotonic() + RACE * self.limits.wall_s)
         board = min([board, *rounded], key=lambda one: one.objective())
         self._keep(board, at_once=True)
-        self._sharpen(2 + int(RANGES_PER_S * self.limits.wall_s) if fixed else None)
+        self.guide.sharpen()
         self._improve(board, steps // 2 if steps else None, self.known.ends_at)
         self._keep(board, at_once=True)
 
@@ -190,26 +206,40 @@ class Engine:
         """Ruin and recreate for so many steps or until a time."""
         done = 0
         while not self.known.over() and (done < steps if steps is not None else time.monotonic() < until):
+            if done % TURN == 0:
+                self._turn(board)
             board.improve(CHUNK, WIDE)
             done += CHUNK
             self._keep(board)
+        board.restrict(board.pool)
         self.steps += done
+
+    def _turn(self, board: Board) -> None:
+        """After a change of the queue, look mostly at the nodes that it has left furthest behind."""
+        if self.behind is not None:
+            own = board.pool[board.table("MINE")[board.pool] > 0]
+            everywhere = board.steps // TURN % ALL_EVERY == ALL_EVERY - 1
+            board.restrict(own if everywhere else self.behind.worst(board, own))
 
     # ---- several threads ----
 
     def _together(self, hint: Placed | None) -> None:
         """The bound beside a search; then columns, a dive and rounds on the best plan, again and again."""
-        thread = self._beside(self._find_bound)
+        thread = self.guide.beside(self.guide.find)
         board = self._first(hint)
         while thread.is_alive() and not self.known.over():
-            self._improve(board, CHUNK, self.known.ends_at)
+            if len(board.pool) >= WAITING_NODES and self.behind is None:
+                thread.join(WAIT_S)  # it needs Python's lock and the memory more than the search does
+            else:
+                self._improve(board, CHUNK if self.behind is None else TURN, self.known.ends_at)
+        board = min([board, *self._sliced()], key=lambda one: one.objective())
         board = self._granted(board, None)
         self._keep(board, at_once=True)
         while not self.known.over():
             board = self._race([board, *self._from_columns(board, None)])
             self._keep(board, at_once=True)
             if not thread.is_alive():
-                thread = self._beside(self._sharpen)
+                thread = self.guide.beside(self.guide.sharpen)
             before, until = board.objective(), time.monotonic() + max(2.0, CYCLE * self.limits.wall_s)
             while not self.known.over() and time.monotonic() < until:
                 board = self._round(board)
@@ -257,7 +287,7 @@ class Engine:
                 last = int(self.facts.earliest_makespan * (1 + GRANTS[turn % len(GRANTS)]))
                 blank = Board(self.facts, self.contents, last, self.limits.seed + turn)
                 fresh = blank.again(self.problem.base, turn)
-                fresh.value(None if self.prices is None else self.prices.job)
+                fresh.value(self.guide.job_prices)
                 fresh.sweep()
                 self._improve(fresh, STEPS_A_RESTARTED_NODE * len(fresh.pool), until)
                 made.append((blank, fresh))
@@ -273,11 +303,16 @@ class Engine:
         parts = board.split(self.workers if divided else 1, self.steps)
         while len(parts) < self.workers:
             parts += board.split(1, self.steps + len(parts))
-        until = min(self.known.ends_at, time.monotonic() + ROUND_S + self.problem.jobs / 10_000)
+        jobs = self.problem.jobs
+        ends_at = self.known.ends_at - jobs / GATHERED_PER_S
+        until = min(ends_at, time.monotonic() + ROUND_S + jobs / ROUND_JOBS_PER_S)
 
         def work(i: int) -> None:
             while time.monotonic() < until:
-                parts[i].improve(CHUNK, WIDE)
+                self._turn(parts[i])
+                for _ in range(TURN // CHUNK):
+                    if time.monotonic() < until:
+                        parts[i].improve(CHUNK, WIDE)
 
         in_parallel(work, len(parts))
         self.steps += sum(part.steps for part in parts) - len(parts) * board.steps
@@ -289,50 +324,6 @@ class Engine:
         return kept
 
     # ---- bound and columns ----
-
-    def _beside(self, find: Callable[[], None]) -> threading.Thread:
-        """Look for a bound in a thread of its own; a search without one is better than none."""
-
-        def work() -> None:
-            try:
-                find()
-            except Exception as error:
-                self.trouble = f", no pattern bound ({type(error).__name__}: {error})"
-
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        return thread
-
-    def _find_bound(self) -> None:
-        wall_s, fixed = self.limits.wall_s, self.limits.deterministic
-        if self.warm is None and self.known.bound is None:
-            # It is soon there, and at times the higher: it prices the cores of jobs without GPUs.
-            self.known.bounded(lower_bound(self.problem))
-        self.found = pattern_bound(
-            self.problem,
-            self.known.ends_at
-            if fixed
-            else self.known.began + (BOUND_BY if self.workers > 1 else BOUND_ALONE) * wall_s,
-            prices=self.prices,
-            rounds=1 + int(BOUND_ROUNDS_PER_S * wall_s) if fixed else None,
-            report=self.known.bounded,
-        )
-        if self.found is not None:
-            self.prices = self.found.prices
-            self.known.bounded(self.found.bound)
-        if self.warm is not None and (fixed or self.known.left() > 0):
-            self.known.bounded(lower_bound(self.problem))
-
-    def _sharpen(self, most: int | None = None) -> None:
-        """Lift the bound by ranges of the makespan, given the best plan so far."""
-        p, best = self.problem, self.known.best
-        if self.found is None or best is None or not p.makespan_cost or p.jobs > RANGED_JOBS:
-            return
-        if self.ranges is None:
-            self.ranges = Ranges(p, self.found)
-        until = time.monotonic() + RANGES * self.limits.wall_s
-        deadline = self.known.ends_at if self.limits.deterministic else min(until, self.known.ends_at)
-        self.known.bounded(self.ranges.run(best.total, deadline, most))
 
     def _from_columns(self, board: Board, rounds: int | None) -> list[Board]:
         """Plans rounded from the program over node columns, the board's among them; none if there is no time for it."""
@@ -346,7 +337,7 @@ class Engine:
             if self.warm is not None:
                 self.made.columns.adopt(self.warm)
         self.made.columns.learn(board.placed(), board.table("COST"))
-        prices = self.prices.job if self.prices is not None and not self.rounded else None
+        prices = None if self.guide.prices is None or self.rounded else self.guide.prices.job
         self.made.run(prices, rounds, until)
         self.rounded += 1
         if not self.made.master.columns or self.known.left() <= 0:
@@ -405,28 +396,22 @@ class Engine:
             objective(self.problem, best.placed).total,
             self.known.bound,
             time.monotonic() - self.known.began,
-            f"{done}, {self.repairs} repairs, {self.restarts} restarts{self.trouble}",
+            f"{done}, {self.repairs} repairs, {self.restarts} restarts{self.guide.trouble}",
             warm=self._left_over(),
         )
 
     def _left_over(self) -> Warm | None:
         """Prices and the best columns, for the next solve."""
-        if self.prices is None:
+        prices, made = self.guide.prices, self.made
+        if prices is None:
             return None
-        made = self.made
         numbers = [] if made is None else made.master.best_columns() or range(len(made.columns.columns))
         return Warm(
-            job_price=tuple(None if math.isnan(price) else price for price in self.prices.job.tolist()),
-            budget_price=tuple(self.prices.budget.tolist()),
-            move_price=float(self.prices.move),
+            job_price=tuple(None if math.isnan(price) else price for price in prices.job.tolist()),
+            budget_price=tuple(prices.budget.tolist()),
+            move_price=float(prices.move),
             job_class=tuple(made.columns.class_of.tolist())
             if made is not None
             else (-1,) * self.problem.jobs,
             columns=made.columns.contents(numbers) if made is not None else (),
         )
-
-
-def _prices(warm: Warm) -> Prices:
-    """Prices as the bound has them."""
-    job = [math.nan if price is None else price for price in warm.job_price]
-    return Prices(np.array(job), np.array(warm.budget_price), warm.move_price)

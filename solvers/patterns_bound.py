@@ -57,6 +57,9 @@ class Found:
     seconds: float
     closed: bool  # no prices would give a much better one
     end: int  # ticks of the makespan that it charges
+    master: Master | None = (
+        None  # the linear program with all its columns, tens of MiB; who may leave stays in it
+    )
 
 
 def pattern_bound(
@@ -97,6 +100,7 @@ class _Search:
         self.bound = -np.inf
         self.rounds = 0
         self.closed = False
+        self.master: Master | None = None
         # Prices of the queue are found as if everybody stayed; those who may leave are priced after them.
         self.leave = bool(relaxed.kin.rows.runs.any())
         self.calm = Relaxation(replace(relaxed.problem, max_moves=0)) if self.leave else relaxed
@@ -130,7 +134,7 @@ class _Search:
 
     def run(self, deadline: float, warm: Duals | None, rounds: int | None) -> None:
         """Rounds of the linear program until it can hardly lift the bound."""
-        master = Master(self.calm)
+        master = self.master = Master(self.calm)
         centre = None
         if warm is not None:
             centre = self._calm_prices(warm)
@@ -173,8 +177,14 @@ class _Search:
         job = np.r_[self.best.row * kin.rows.gpus, np.nan][kin.rows.of]
         prices = Prices(job, self.best.budget, self.best.move)
         return Found(
-            int(np.floor(self.bound)), prices, self.rounds, time.monotonic() - self.began, self.closed, self.relaxed.end
-        )  # fmt: skip
+            bound=int(np.floor(self.bound)),
+            prices=prices,
+            rounds=self.rounds,
+            seconds=time.monotonic() - self.began,
+            closed=self.closed,
+            end=self.relaxed.end,
+            master=self.master,
+        )
 
 
 #: Parts of the mean waiting cost at which the first columns are worth adding.

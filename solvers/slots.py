@@ -10,7 +10,7 @@ because the parts that a multiset's members fill add up to no more than the whol
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
@@ -111,6 +111,14 @@ class _Part(NamedTuple):
     kins: np.ndarray  # (P, t)
     slow: np.ndarray
     fill: np.ndarray | None = None  # (P, 3)
+
+
+class _Block(NamedTuple):
+    """Slots, cores, host memory and opening of a block's contents; their groups; of a crowd the fields of ``Crowd`` but the last."""
+
+    columns: tuple[np.ndarray, ...]
+    groups: Groups | None
+    crowd: tuple[np.ndarray, ...] | None
 
 
 class _Limits(NamedTuple):
@@ -271,8 +279,10 @@ class _Builder:
                 self.listed[(*key, r)] = known
             rows, good, slow = known
             if r >= least:
-                stay = np.broadcast_to(there, (len(good), len(there)))
-                yield _Part(stock, np.hstack([rows[good], stay]), slow)
+                contents = rows[good]
+                if len(there):
+                    contents = np.hstack([contents, np.broadcast_to(there, (len(good), len(there)))])
+                yield _Part(stock, contents, slow)
 
     def _extended(
         self, rows: np.ndarray, base: np.ndarray, news: int, kins: np.ndarray, room: np.ndarray, near: Beside
@@ -292,7 +302,7 @@ class _Builder:
             extend(*call, out, slow, good)
         fits = np.flatnonzero(good)
         slow = slow.reshape(count, b + r + 1)[fits]
-        return out.reshape(count, r + 1), fits, np.roll(slow, -b, 1)
+        return out.reshape(count, r + 1), fits, np.roll(slow, -b, 1) if b else slow
 
     def _crowd(self, place: _Place, stock: Stock) -> Iterator[_Part]:
         """More tenants than are listed, each kin for itself."""
@@ -319,57 +329,49 @@ class _Builder:
         """All contents of all blocks, and what their slots cost."""
         entries = Entries(self.kin)
         fills = {b for pool in self.kin.pools if pool.whole for o in pool.offerings for b in self.of[o]}
-        chunks, groups = [], []
-        lows, at = [], 0
+        columns, groups, crowds, lows, at = [], [], [], [], 0
         for place, b in self.blocks.items():
             whole = b in fills and place.tenants <= self.limits.tenants
-            columns, group = self._block(place, entries, whole, at)
-            chunks.append(columns)
-            groups.append(group)
+            block = self._block(place, entries, whole, at)
+            columns.append(block.columns)
+            groups.append(block.groups)
+            crowds += [block.crowd] if block.crowd else []
             lows.append(at)
-            at += len(columns[0])
-        width = max((c[0].shape[1] for c in chunks), default=1)
-        slots = np.full((at, width), -1, np.int32)
-        for low, columns in zip(lows, chunks, strict=True):
-            slots[low : low + len(columns[0]), : columns[0].shape[1]] = columns[0]
-        cpu, memory, opening, one_cpu, one_memory = (
-            np.concatenate([np.zeros(0)] + [columns[i] for columns in chunks]) for i in range(1, 6)
-        )
-        fill = np.concatenate([np.zeros((0, 3))] + [columns[6] for columns in chunks])
+            at += len(block.columns[0])
+        starts = np.cumsum([0] + [len(crowd[0]) for crowd in crowds])[:-1]
+        none = (np.zeros(0, np.int64), np.zeros((0, 3)), np.zeros(0), np.zeros(0))
+        content, fill, one_cpu, one_memory = (np.concatenate(c) for c in zip(none, *crowds, strict=True))
+        crowd = Crowd(content, fill, one_cpu, one_memory, starts)
+        slots = _stacked([c[0] for c in columns], -1)
+        cpu, memory, opening = (np.concatenate([np.zeros(0)] + [c[i] for c in columns]) for i in range(1, 4))
         bounds = np.array([*lows, at], np.int64)
-        some = np.flatnonzero(fill.any(1))
-        starts = np.flatnonzero(np.diff(np.searchsorted(bounds, some, side="right"), prepend=-1))
-        crowd = Crowd(some, fill[some], one_cpu[some], one_memory[some], starts)
         first, row, cost, gain, move = entries.finish()
         return Table(
             slots, cpu, memory, opening, tuple(self.of), tuple(place.stay for place in self.blocks),
             bounds[:-1], bounds[1:], tuple(groups), first, row, cost, gain, move, crowd,
         )  # fmt: skip
 
-    def _block(
-        self, place: _Place, entries: Entries, whole: bool, at: int
-    ) -> tuple[tuple[np.ndarray, ...], Groups | None]:
-        """Slots, cores, host memory, opening, what the first holds and fills of a block's contents, and their groups."""
-        near = self.near[place.kind]
-        parts = list(self._parts(place))
-        width = max(1, *(part.kins.shape[1] for part in parts))
-        done = []
-        for part in parts:
-            pad = ((0, 0), (0, width - part.kins.shape[1]))
-            kins = np.pad(part.kins, pad, constant_values=-1)
-            slow = np.pad(part.slow, pad)
-            slots = entries.number(place.kind, part.stock, near, kins, slow)
-            cpu, memory = self._hosted(part.stock, kins)
-            fill = np.zeros((len(kins), 3)) if part.fill is None else part.fill
-            opening = self._opened(place, kins)
-            done.append(
-                (kins, slow, slots, cpu.sum(1), memory.sum(1), opening, cpu[:, 0], memory[:, 0], fill)
-            )
-        kins, slow, *columns = (np.concatenate(c) for c in zip(*done, strict=True))
-        if not whole or place.stock is None:
-            return tuple(columns), None
-        order, groups = _grouped(kins, slow, self._stock(place.stock, self.limits.empty).whole, at)
-        return tuple(c[order] for c in columns), groups
+    def _block(self, place: _Place, entries: Entries, whole: bool, at: int) -> _Block:
+        """The contents of a block whose first is the table's ``at``-th, part by part as they take much memory on the way."""
+        near, grouped = self.near[place.kind], whole and place.stock is not None
+        done, sorting, crowd, count = [], [], None, 0
+        for part in self._parts(place):
+            slots = entries.number(place.kind, part.stock, near, part.kins, part.slow)
+            cpu, memory = self._hosted(part.stock, part.kins)
+            if part.fill is not None and len(slots):
+                crowd = at + count + np.arange(len(slots)), part.fill, cpu[:, 0], memory[:, 0]
+            done.append((slots, cpu.sum(1), memory.sum(1), self._opened(place, part.kins)))
+            sorting += [(part.kins.astype(np.int32), part.slow.astype(np.int32))] if grouped else []
+            count += len(slots)
+            del part  # before the next is made
+        all_slots, *others = zip(*done, strict=True)
+        columns = (_stacked(all_slots, -1), *map(np.concatenate, others))
+        if not grouped or place.stock is None:
+            return _Block(columns, None, crowd)
+        all_kins, all_slow = zip(*sorting, strict=True)
+        gangs = self._stock(place.stock, self.limits.empty).whole
+        order, groups = _grouped(_stacked(all_kins, -1), _stacked(all_slow, 0), gangs, at)
+        return _Block(tuple(c[order] for c in columns), groups, crowd)
 
     def _opened(self, place: _Place, kins: np.ndarray) -> np.ndarray:
         """What opening the GPU costs; where all tenants may be ghosts, only what it saves."""
@@ -388,6 +390,16 @@ class _Builder:
             for each, demand in zip(new, (p.cpu_milli, p.host_memory_mib), strict=True)
         )
         return cpu, memory
+
+
+def _stacked(arrays: Sequence[np.ndarray], blank: int) -> np.ndarray:
+    """Arrays of as many columns as the widest has, at least one, one below the other; int32."""
+    out = np.full((sum(map(len, arrays)), max([1, *(a.shape[1] for a in arrays)])), blank, np.int32)
+    at = 0
+    for array in arrays:
+        out[at : at + len(array), : array.shape[1]] = array
+        at += len(array)
+    return out
 
 
 def _grouped(kins: np.ndarray, slow: np.ndarray, whole: int, at: int) -> tuple[np.ndarray, Groups]:

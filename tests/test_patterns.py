@@ -17,7 +17,7 @@ from brute import optimum, tiny
 from problems import HOUR, job, make, node, random_problem
 
 import solvers
-from solvers import incumbent, node_generation, patterns, patterns_bound
+from solvers import guide, incumbent, makespan_ranges, node_generation, patterns, patterns_bound, sliced
 from solvers.check import objective, violations
 from solvers.child import End, apart
 from solvers.problem import FORBIDDEN, Budget, Limits, Status
@@ -26,6 +26,8 @@ FIXED = Limits(wall_s=1.0, deterministic=True)
 ONE, TWO = Limits(wall_s=0.4, workers=1), Limits(wall_s=0.4, workers=2)
 modes = pytest.mark.parametrize("limits", [FIXED, ONE, TWO], ids=["fixed", "one", "two"])
 TINY = range(60)
+#: Modules that look at the clock.
+CLOCKS = (patterns, guide, incumbent, makespan_ranges, node_generation, patterns_bound, sliced)
 
 
 def silent(*_):
@@ -272,11 +274,12 @@ class Clock:
 
 def test_in_deterministic_mode_the_clock_decides_nothing(monkeypatch):
     """The same plan on a machine that is ten times faster, on one that is slower, and beside a thread that never rests."""
+    monkeypatch.setattr(guide, "SLICED_NODES", 1)
     problem, limits = drawn("everything", 2), Limits(wall_s=3.0, deterministic=True, seed=3, workers=2)
     stopped, found = threading.Event(), []
     for pace, busy in ((0.5, False), (0.05, False), (1.0, False), (0.1, True)):
         clock = SimpleNamespace(monotonic=Clock(pace).monotonic)
-        for module in (patterns, incumbent, patterns_bound, node_generation):
+        for module in CLOCKS:
             monkeypatch.setattr(module, "time", clock)
         thread = threading.Thread(target=_spin, args=(stopped,))
         if busy:
@@ -343,11 +346,11 @@ def test_time_makes_a_plan_better_and_the_bound_tighter(workers, monkeypatch):
 
 
 def test_a_deterministic_run_has_bound_and_columns_whatever_the_clock(monkeypatch):
-    for module in (patterns, incumbent, patterns_bound, node_generation):
+    for module in CLOCKS:
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 0.0))
     engine = patterns.Engine(large(), FIXED, silent)
     assert "1 roundings" in engine.run(None).note
-    assert engine.found.rounds == 1 + patterns.BOUND_ROUNDS_PER_S
+    assert engine.guide.found.rounds == 1 + guide.BOUND_ROUNDS_PER_S
     assert engine.made.round == patterns.ROUNDS_PER_S
 
 
@@ -358,11 +361,12 @@ import json, sys
 from types import SimpleNamespace
 sys.path[:0] = {paths}
 from brute import tiny
-from solvers import incumbent, patterns, patterns_bound
+from solvers import guide, incumbent, makespan_ranges, patterns, patterns_bound
 from solvers.kernels.jit import COMPILED
 from solvers.problem import Limits
 assert not COMPILED
-patterns.time = patterns_bound.time = incumbent.time = SimpleNamespace(monotonic=lambda: 0.0)  # however slow it is
+for module in (patterns, patterns_bound, incumbent, guide, makespan_ranges):
+    module.time = SimpleNamespace(monotonic=lambda: 0.0)  # however slow it is
 found = [patterns.solve(tiny(seed), Limits(wall_s=0.2, deterministic=True), None, lambda *_: None) for seed in range(4)]
 json.dump([[one.placed, one.objective, one.bound] for one in found], sys.stderr)
 """

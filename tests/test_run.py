@@ -1,5 +1,6 @@
 """Whatever an engine does, a solve ends in time with the best plan that the referee has verified."""
 
+import gc
 import logging
 import os
 import signal
@@ -191,6 +192,32 @@ def test_an_engine_that_ignores_sigterm_is_killed_with_what_it_started(two, put,
     put("fake", stubborn)
     assert solvers.solve(two, QUICK, engine="fake").placed == BOTH
     assert all(gone(int(pid)) for pid in (tmp_path / "pids").read_text().split())
+
+
+def test_a_child_collects_its_own_garbage_and_none_of_its_parents(two, put):
+    class Loop:
+        """Kept alive by itself until it is collected."""
+
+        def __init__(self, name):
+            self.loop, self.name = self, name
+
+        def __del__(self):
+            collected.append(self.name)
+
+    collected = []
+
+    def collects(problem, limits, hint, report):
+        Loop("its own")
+        gc.collect()
+        return Solution("fake", Status.FEASIBLE, BOTH, note=str(collected))
+
+    put("fake", collects)
+    gc.disable()
+    try:
+        Loop("the parent's")
+        assert attempt(solvers.solve(two, AMPLE, engine="fake"), "fake").note == "['its own']"
+    finally:
+        gc.enable()
 
 
 def test_a_killed_parent_leaves_no_engine_behind(tmp_path):

@@ -117,6 +117,24 @@ def test_a_changed_queue_begins_where_the_last_one_ended():
     assert begun.bound > cold.bound
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_after_a_change_of_the_queue_steps_are_mostly_on_the_nodes_furthest_behind(workers, monkeypatch):
+    """Three in four turns look at few nodes, the fourth at all; in the end the board looks at all again."""
+    problem = random_problem(4, 300, 160)
+    last = solved(problem, replace(FIXED, wall_s=0.5))
+    engine = patterns.Engine(problem, Limits(wall_s=30, workers=workers), silent, warm=last.warm)
+    board = engine._board(last.placed, 0)
+    pools = []
+    monkeypatch.setattr(
+        patterns.Board,
+        "restrict",
+        lambda self, nodes, set_it=patterns.Board.restrict: (pools.append(len(nodes)), set_it(self, nodes)),
+    )
+    engine._improve(board, 4 * patterns.TURN, engine.known.ends_at)
+    everything = len(board.pool)
+    assert len(pools) == 5 and pools[3:] == [everything] * 2 and max(pools[:3]) < everything / 2
+
+
 def test_it_comes_back_from_a_child_process():
     problem = random_problem(1, 40, 16)
     ending = apart(patterns.solve, problem, FIXED, None, ends_at=time.monotonic() + 60)

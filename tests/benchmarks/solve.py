@@ -177,6 +177,13 @@ def one(size: str, seed: int, given: argparse.Namespace) -> Row:
     return _warm(scenario, _renewed(queue, more, seed), formulated, measured.found, given)
 
 
+def queue_only(size: str, seed: int, given: argparse.Namespace) -> Problem:
+    """The problem of one size and seed where nothing runs yet."""
+    jobs, gpus = map(int, size.split("x"))
+    scenario, queue, _ = _drawn(jobs, gpus, seed, given)
+    return _formulated(scenario, queue).problem
+
+
 def _warm(
     scenario: Scenario, queue: Jobs, last: Formulated, found: Solution, given: argparse.Namespace
 ) -> Row:
@@ -258,9 +265,9 @@ def _with_running(scenario: Scenario, queue: Jobs, seed: int, share: float) -> t
 # What is shown
 
 
-def in_a_process(size: str, seed: int, given: argparse.Namespace) -> Row:
+def in_a_process(script: str, size: str, seed: int) -> Row:
     """One size and seed in a process of its own, so that memory is counted from nothing."""
-    command = [sys.executable, __file__, *sys.argv[1:], "--one", size, str(seed)]
+    command = [sys.executable, script, *sys.argv[1:], "--one", size, str(seed)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return {"size": size, "seed": seed, **json.loads(done.stdout.splitlines()[-1])}
 
@@ -295,12 +302,12 @@ def show(label: str, names: Sequence[str], cells: Iterable[str]) -> None:
     print(f"{label:>24}  " + "  ".join(pairs), flush=True)
 
 
-def bench(given: argparse.Namespace) -> None:
-    """Run all sizes and seeds, show them, and keep them after each if asked to."""
+def bench(given: argparse.Namespace, script: str = __file__) -> None:
+    """Run a script for all sizes and seeds, show them, and keep them after each if asked to."""
     rows: list[Row] = []
     for size in given.sizes:
         for seed in given.seeds:
-            rows.append(in_a_process(size, seed, given))
+            rows.append(in_a_process(script, size, seed))
             names = columns(rows[-1:])
             show(f"{size} {seed} {rows[-1]['status']}", names, (text(n, rows[-1][n]) for n in names))
             if given.out:
