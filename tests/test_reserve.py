@@ -118,6 +118,23 @@ def test_nothing_is_added_beside_a_job_that_holds_a_reserved_gpu():
     assert not violations(f.problem, (home[0], home[1], None, (3,)))
 
 
+def test_a_job_that_holds_a_reservation_may_start_at_once_where_a_move_makes_room():
+    blocked = job(gpus=3, gpus_per_node=3)
+    mover = runs(2, left_s=1000, movable=True)
+    f = problem_of(
+        [runs(3, left_s=4000), mover, blocked], [node(4, name="n0"), node(1, name="n1")], max_moves=1
+    )
+    assert reserved(f) == [(2, (0, 1, 2), 1000.0)]
+    home = f.problem.home
+    assert not violations(f.problem, (home[0], (4,), (0, 1, 2)))
+    # Nobody else may take the place that was left.
+    small = job(duration_s=300)
+    g = problem_of(
+        [runs(3, left_s=4000), mover, blocked, small], [node(4, name="n0"), node(1, name="n1")], max_moves=1
+    )
+    assert {v.rule for v in violations(g.problem, (home[0], (4,), None, (2,)))} == {"window"}
+
+
 def test_host_memory_counts_for_when_a_gang_can_start():
     hog = job(gpus=1, running_on=["n0/0"], duration_s=5000, host_memory_mib=900)
     f = problem_of([hog, job(gpus=2, host_memory_mib=200)], [node(4, name="n0", host_memory_mib=1000)])

@@ -217,7 +217,7 @@ def _kept(case: Case, job: int) -> Answer | None:
     gpu = say.blocking_window(case, job)
     own_window = view.problem.gpu_holder.item(gpu) < 0
     unknown = view.problem.remaining_p90_s.item(job) < 0
-    by_time = (own_window or unknown) and not view.kept[gpu]
+    by_time = (own_window or unknown) and say.joinable(case, gpu)
     return ("reservation_window" if by_time else "reserved"), say.window(case, job, gpu)
 
 

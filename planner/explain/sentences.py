@@ -146,12 +146,19 @@ def blocking_window(case: Case, job: int) -> int:
     return int(view.gpus[np.flatnonzero(kept)[0]])
 
 
+def joinable(case: Case, gpu: int) -> bool:
+    """Whether anybody could still come to a GPU that is kept: no job there holds a reservation."""
+    p = case.survey.problem
+    in_use = any(gpu in (home or ()) for home, n in zip(p.home, p.job_gpus.tolist(), strict=True) if n)
+    return not (case.survey.kept[gpu] or (in_use and p.gpu_until_s[gpu] == 0))
+
+
 def window(case: Case, job: int, gpu: int) -> str:
     """For whom and until when a GPU is kept, and why this job cannot use it before."""
     view = case.survey
     p, name = view.problem, case.formulated.gpu_ids[gpu]
     holder, until = p.gpu_holder.item(gpu), p.gpu_until_s.item(gpu)
-    if view.kept[gpu]:
+    if not joinable(case, gpu):
         return f"it would fit on {name}, but a job there holds GPUs of a reservation and nothing is added beside it"
     whom = f"reserved for {case.name(holder)}" if holder >= 0 else "closed"
     by = " (p90 of the jobs there)" if holder >= 0 and until > 0 else ""

@@ -222,7 +222,10 @@ def _take(problem: Problem, j: int, room: np.ndarray, free: np.ndarray, state: _
 
 
 def _close(problem: Problem, picked: list[Reservation]) -> Problem:
-    """Windows on the reserved GPUs; nothing is added beside a running job that holds one of them."""
+    """Windows on the reserved GPUs; nothing is added beside a running job that holds one of them.
+
+    Only the job that they are kept for may come to a GPU in use at once: if moves make room, it need not wait.
+    """
     if not picked:
         return problem
     until, holder = problem.gpu_until_s.copy(), problem.gpu_holder.copy()
@@ -234,5 +237,9 @@ def _close(problem: Problem, picked: list[Reservation]) -> Problem:
         held.update(spot)
     for i, home in enumerate(problem.home):
         if home is not None and problem.job_gpus[i] and held.intersection(home):
-            closed[list(home)] = True
+            for g in home:
+                if g in held:
+                    until[g] = 0
+                else:
+                    closed[g] = True
     return replace(problem, gpu_until_s=until, gpu_holder=holder, gpu_closed=closed)
