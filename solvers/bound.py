@@ -271,7 +271,7 @@ def _host_rows(facts: Facts, cut: Cut) -> Iterator[Row]:
     p = facts.problem
     host_of = np.array(
         [cut.host[facts.gpu_kind[gpus[0]]] if gpus else cut.host[-1] for gpus in facts.gpus_of], np.int64
-    )
+    )[: facts.nodes]
     shut = np.asarray(p.node_closed, bool)
     for demand, offer in ((p.cpu_milli, p.node_cpu_milli), (p.host_memory_mib, p.node_memory_mib)):
         if not demand.any():

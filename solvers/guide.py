@@ -21,12 +21,19 @@ from solvers.warm import Warm
 
 #: The part of the limit by which the bound should be done, and that where one thread does everything in turn.
 BOUND_BY, BOUND_ALONE = 0.6, 0.25
-#: In deterministic mode, for each second of the limit: rounds for the bound, and ranges of the makespan beyond the first two.
-BOUND_ROUNDS_PER_S, RANGES_PER_S = 2, 0.5
+#: In deterministic mode, rounds for the bound for each second of the limit.
+BOUND_ROUNDS_PER_S = 2
+#: There, what else is done is what a machine at half of an ordinary one's speed can do in this part of the limit, each.
+SHARE = 0.2
+#: What slices take, in seconds and seconds a node; and a range of the makespan, in seconds and seconds a job.
+SLICED_S, RANGE_S = (0.2, 0.0025), (0.1, 0.001)
 #: Jobs beyond which ranges of the makespan lift the bound by too little, and their part of the limit each time.
 RANGED_JOBS, RANGES = 1500, 0.1
 #: Nodes from which a plan from slices is better than a sweep, and the part of the limit by which it has to be there.
 SLICED_NODES, SLICED_BY = 64, 0.9
+
+#: Nodes from which it is worth waiting for, and when it should be there: after so many seconds, and one more for so many nodes.
+WAITING_NODES, WAITED_S, WAITED_NODES_PER_S = 200, 2.0, 200
 
 
 class Guide:
@@ -56,6 +63,12 @@ class Guide:
     def job_prices(self) -> np.ndarray | None:
         """What the bound of this very problem charges jobs, shape (J,), once it is known."""
         return None if self.found is None else self.found.prices.job
+
+    def is_worth_waiting_for(self) -> bool:
+        """Is the cluster so large that a search cannot keep up with a plan from slices, and is there time for that?"""
+        nodes, wall_s = self.problem.nodes, self.limits.wall_s
+        soon = WAITED_S + nodes / WAITED_NODES_PER_S <= SLICED_BY * wall_s
+        return nodes >= WAITING_NODES and soon and not self.warm
 
     def beside(self, find: Callable[[], None]) -> threading.Thread:
         """Call a method in a thread of its own; a search without guidance is better than none."""
@@ -88,7 +101,9 @@ class Guide:
             return
         self.prices = self.found.prices
         self.known.bounded(self.found.bound)
-        if self.problem.nodes >= SLICED_NODES and not self.warm:
+        planned_s = SLICED_S[0] + SLICED_S[1] * self.problem.nodes
+        in_time = not fixed or planned_s <= SHARE * wall_s
+        if self.problem.nodes >= SLICED_NODES and in_time and not self.warm:
             trim()
             until = self.known.ends_at if fixed else self.known.began + SLICED_BY * wall_s
             if self.found.master is not None:
@@ -104,7 +119,7 @@ class Guide:
             self._ranges = Ranges(p, self.found)
         until = time.monotonic() + RANGES * self.limits.wall_s
         deadline = self.known.ends_at if fixed else min(until, self.known.ends_at)
-        most = 2 + int(RANGES_PER_S * self.limits.wall_s) if fixed else None
+        most = int(SHARE * self.limits.wall_s / (RANGE_S[0] + RANGE_S[1] * p.jobs)) if fixed else None
         self.known.bounded(self._ranges.run(best.total, deadline, most))
 
 

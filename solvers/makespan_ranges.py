@@ -78,9 +78,9 @@ class Ranges:
         most
             Ranges bounded, at most; with a deadline that is far enough, the clock then decides nothing.
         """
-        if best > self._stalled * (1 - RETRY):
+        if best > self._stalled - RETRY * abs(self._stalled):
             return self._least(best)
-        heap, gain = self._heap, GAIN * best
+        heap, gain = self._heap, GAIN * abs(best)
         idle, done, reached = 0, 0, self._least(best)
         while self._least(best) < best and idle < PATIENCE and done != most and time.monotonic() < deadline:
             high = self._tight(heap[0], best)
@@ -91,7 +91,7 @@ class Ranges:
                 done, idle = done + 1, idle + 1
                 if self._least(best) > reached + gain:
                     idle, reached = 0, self._least(best)
-            elif (high - heap[0].low) * self._cost > gain:
+            elif high > heap[0].low and (high - heap[0].low) * self._cost > gain:
                 for part in self._halves(heapq.heappop(heap)):
                     heapq.heappush(heap, part)
             else:

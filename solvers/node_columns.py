@@ -161,12 +161,17 @@ class NodeColumns:
     def adopt(self, warm: Warm) -> int:
         """Columns of an earlier problem that still hold; how many are new."""
         now = {old: int(new) for old, new in zip(warm.job_class, self.class_of, strict=True) if new >= 0}
+        size = [int(self.cut.job_gpus[members[0]]) for members in self.members]
         new = 0
         for v, held in warm.columns:
-            places = [i for _, at in held for i in at]
-            known = all(c in now for c, _ in held) and max(places, default=-1) < len(self.gpus_of[v])
-            if known and self.shape[v] >= 0:
-                content = tuple(sorted((now[c], at) for c, at in held))
+            content = tuple(sorted((now[c], at) for c, at in held if c in now))
+            # A job may ask for more GPUs than it did, and a node may have fewer.
+            fits = len(content) == len(held) and 0 <= v < len(self.gpus_of) and self.shape[v] >= 0
+            fits = fits and all(
+                len(at) == len(set(at)) == size[c] and set(at) <= set(range(len(self.gpus_of[v])))
+                for c, at in content
+            )
+            if fits:
                 column = self._built(Column(int(self.shape[v]), content, 0))
                 new += column is not None and self.add(column)
         return new

@@ -17,7 +17,7 @@ import numpy as np
 from solvers.check import objective
 from solvers.contents import Contents
 from solvers.facts import Facts
-from solvers.guide import Guide
+from solvers.guide import SHARE, Guide
 from solvers.incumbent import Incumbent
 from solvers.kernels.board import Board
 from solvers.mend import mended
@@ -35,6 +35,8 @@ CHUNK = 50
 STEPS_PER_S, ROUNDS_PER_S = 200, 2
 #: After a change of the queue, steps on the nodes furthest behind before these are others, and every so many turns on all.
 TURN, ALL_EVERY = 500, 4
+#: There, columns take so many seconds a node.
+COLUMNS_S = 0.01
 #: Part of steps that begin with a gang over several nodes.
 WIDE = 0.25
 #: Seconds of a round on divided nodes, one more for so many jobs; and how many are put together again in a second.
@@ -57,8 +59,8 @@ STEPS_AN_EMPTY_NODE, STEPS_A_FILLED_NODE = 12, 12
 STALLED, REPAIR, REPAIR_S = 1e-4, 0.08, 1.0
 #: Restarts then get this part, each so many steps for a node; the makespans granted to them beyond the earliest, in turn.
 RESTART, STEPS_A_RESTARTED_NODE, GRANTS = 0.1, 1000, (0.0, 0.02, 0.05, 0.01, 0.1, 0.03)
-#: Nodes from which the search waits for the bound and the plan from slices, looking so often.
-WAITING_NODES, WAIT_S = 200, 0.1
+#: Where the search waits for its guide, it looks so often.
+WAIT_S = 0.1
 #: A hint of this limit or a longer one is compared with a plan from nothing.
 SWEEP_S = 3.0
 
@@ -228,7 +230,7 @@ class Engine:
         thread = self.guide.beside(self.guide.find)
         board = self._first(hint)
         while thread.is_alive() and not self.known.over():
-            if len(board.pool) >= WAITING_NODES and self.behind is None:
+            if self.guide.is_worth_waiting_for():
                 thread.join(WAIT_S)  # it needs Python's lock and the memory more than the search does
             else:
                 self._improve(board, CHUNK if self.behind is None else TURN, self.known.ends_at)
@@ -329,7 +331,9 @@ class Engine:
         """Plans rounded from the program over node columns, the board's among them; none if there is no time for it."""
         most_s = min(COLUMNS * self.limits.wall_s, self.known.left() - AFTER * self.limits.wall_s)
         least_s = COLUMNS_AT_LEAST_S + len(board.pool) / NODES_PER_COLUMN_S
-        if self.known.over() or (rounds is None and most_s < least_s):
+        if rounds is not None:
+            most_s, least_s = SHARE * self.limits.wall_s, COLUMNS_S * len(board.pool)
+        if self.known.over() or most_s < least_s:
             return []
         until = time.monotonic() + most_s
         if self.made is None:

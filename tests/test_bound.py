@@ -151,3 +151,9 @@ def test_it_is_what_is_worked_out_by_hand(case):
 def test_no_prices_lift_it_above_what_is_worked_out_by_hand(case):
     problem, value = BY_HAND[case]
     assert not problem.jobs or at_random_prices(problem, 0) <= value + ROUNDING
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_cluster_without_nodes_has_a_bound(gpus):
+    problem = make([], [job(gpus, cpu_milli=1000, wait_cost=HOUR)], node_sets=[[]])
+    assert near(lower_bound(problem), HOUR)

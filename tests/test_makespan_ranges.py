@@ -79,6 +79,18 @@ def test_no_plan_is_better_if_none_is_in_the_ranges():
     assert whole.run(begun, LATER) == begun <= best
 
 
+def test_it_ends_where_plans_are_paid_for():
+    """Opening a GPU earns more than all jobs cost."""
+    problem = make(
+        [node(1, open_cost=-5 * HOUR)], [job(work=100_000, deferred_end=900)], makespan_cost=HOUR // 100
+    )
+    whole, begun = ranges(problem)
+    best = optimum(problem)[0]
+    assert best < 0
+    assert begun <= whole.run(best, LATER) <= whole.run(best + HOUR, LATER) <= best + HOUR
+    assert whole.run(best, LATER) <= best
+
+
 def test_it_stops_at_the_number_told():
     problem = replace(random_problem(1, 30, 16, nodes_of=4), makespan_cost=HOUR // 100)
     whole, begun = ranges(problem)

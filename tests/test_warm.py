@@ -81,6 +81,23 @@ def of_two_jobs(holds, jobs=2, **facts):
     return made.adopt(Warm((None,) * jobs, (), 0.0, number, tuple((0, content) for content in holds)))
 
 
+@pytest.mark.parametrize(("before", "after"), [(8, 1), (4, 2), (1, 2), (2, 8)])
+def test_columns_of_jobs_that_ask_for_other_numbers_of_gpus_are_not_adopted(before, after):
+    def queue(gpus):
+        return make([node(8), node(8)], [job(gpus, alone=True, wait_cost=HOUR * gpus) for _ in range(6)])
+
+    warm = solved(queue(before)).warm
+    assert warm.columns
+    made = columns_of(queue(after))
+    spots = made.board.table("SPOT").copy()
+    assert made.adopt(warm.renumbered(list(range(6)), [0, 1])) == 0
+    assert (made.board.table("SPOT") == spots).all()
+    again = columns_of(queue(before))
+    odd = [(9, held) for _, held in warm.columns[:1]]
+    odd += [(0, tuple((c, tuple(-1 - i for i in at)) for c, at in held)) for _, held in warm.columns[:1]]
+    assert again.adopt(replace(warm, columns=tuple(odd))) == 0
+
+
 def test_only_columns_whose_rules_hold_are_adopted():
     one, gang, both = ((0, (0,)),), ((1, (0, 1)),), ((0, (0,)), (1, (0, 1)))
     assert of_two_jobs([one, gang, both]) == 3
