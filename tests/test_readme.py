@@ -73,6 +73,14 @@ def test_every_link_in_the_readme_leads_somewhere():
     assert [t for t in targets if not (ROOT / t).exists()] == []
 
 
+def test_the_program_in_the_readme_plans_and_plans_again(monkeypatch):
+    block = re.search(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(ROOT)
+    names = {}
+    exec(compile(block[1], "README.md", "exec"), names)
+    assert names["before"].placed and names["after"].objective <= names["before"].objective
+
+
 def test_the_scenario_in_the_readme_can_be_planned(run, tmp_path):
     block = re.search(r"^```yaml\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     (tmp_path / "s.yaml").write_text(block[1], encoding="utf-8")

@@ -33,7 +33,8 @@ from solvers.slices import Slices
 from solvers.state import State
 from solvers.urgent import Urgent
 
-TIMES_S = (10.0, 30.0)
+#: Seconds, in limits: large clusters take longer.
+TIMES = (1, 3)
 #: Parts of the limit by which the bound has to be done, and of what is left then for whole numbers.
 BOUND_BY, WHOLE = 0.5, 0.6
 #: Less time than that is not worth starting branch and bound.
@@ -140,7 +141,10 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=range(5))
     parser.add_argument("--limit", type=float, default=10.0, help="seconds a solve")
     parser.add_argument(
-        "--at", nargs="+", type=float, default=TIMES_S, help="seconds at which gaps are shown"
+        "--at",
+        nargs="+",
+        type=float,
+        help="seconds at which gaps are shown [default: the limit and thrice that]",
     )
     parser.add_argument("--tenants", type=int, help="jobs that may share a GPU; the policy's if not given")
     parser.add_argument("--load", type=float, help="GPUs asked for over GPUs there are, at most")
@@ -149,6 +153,7 @@ def main() -> None:
     # What the table of ``solve.py`` looks for as well.
     parser.set_defaults(engine="slices", running=0.0, change=0.0)
     given = parser.parse_args()
+    given.at = given.at or [time * given.limit for time in TIMES]
     if given.one:
         print(json.dumps(one(given.one[0], int(given.one[1]), given)))
     else:

@@ -379,6 +379,7 @@ def main() -> None:
     parser.add_argument("--table", nargs="+", type=Path, help="JSON files to print as Markdown")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    given.at = [time_s for time_s in given.at if time_s <= given.limit] or [given.limit]
     if given.table:
         table(given.table)
     elif given.one:
