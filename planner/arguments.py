@@ -108,7 +108,7 @@ def read_plan(path: str) -> Plan:
     """A plan file; InputError if it is not one."""
     from planner.plan import Plan
 
-    value = read_either(path)
+    value = read_either(path, "planner.plan/1, which planner plan --out writes")
     if not isinstance(value, Plan):
         raise InputError(path, "a snapshot", "a plan (schema: planner.plan/1)")
     return value
@@ -133,9 +133,9 @@ def check_plan(path: str, made: Plan) -> None:
         raise PlanRejected(f"{path}: the plan fails {counted(len(findings), 'check')}: {findings[0]}")
 
 
-def read_either(path: str) -> Plan | Snapshot:
+def read_either(path: str, accepted: str = "planner.plan/1 or planner.snapshot/1") -> Plan | Snapshot:
     """A plan or a snapshot file; its ``schema`` tells which. PlanRejected if somebody has changed a plan."""
-    value = _read_either(path)
+    value = _read_either(path, accepted)
     if not isinstance(value, Snapshot):
         check_id(path, value)
     return value
@@ -154,7 +154,7 @@ def check_id(path: str, made: Plan) -> None:
         raise PlanRejected(f"{name}: {found}; a plan is not edited: change the scenario and plan again")
 
 
-def _read_either(path: str) -> Plan | Snapshot:
+def _read_either(path: str, accepted: str) -> Plan | Snapshot:
     from planner.plan import Plan
     from planner.scenario import load_noun, load_snapshot
     from planner.scenario.text import read_plain
@@ -174,7 +174,7 @@ def _read_either(path: str) -> Plan | Snapshot:
     if name == Plan.model_fields["schema_"].default:
         return load_noun(file, Plan, text)
     found = "is missing" if name is None else f"got {shown(name)}"
-    raise InputError(f"{file}: schema", found, "planner.plan/1 or planner.snapshot/1")
+    raise InputError(f"{file}: schema", found, accepted)
 
 
 def close_to(job: str, made: Plan) -> str:

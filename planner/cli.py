@@ -148,7 +148,7 @@ def explain(
 
     made, inputs = read_whole_plan(plan_file)
     try:
-        explanation = explain_job(made, job, replan_with(inputs.forecast.predictor))
+        explanation = explain_job(made, job, replan_with(inputs.forecast.predictor, near=made))
     except KeyError:
         raise InputError(plan_file, f"no job is called {shown(job)}", close_to(job, made)) from None
     if json:

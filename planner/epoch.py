@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from planner.policy import Policy, PredictorSpec
     from solvers import Progress as SolverProgress
     from solvers import Solution
+    from solvers.problem import Placed
 
 #: Part of the time limit that finding fixes for the costliest deferred jobs may take.
 FIX_SHARE = 0.1
@@ -64,6 +65,7 @@ def plan_epoch(
     fixes: bool = True,
     bound: bool = True,
     anomalies: Path | None = None,
+    near: Plan | None = None,
 ) -> Plan:
     """Plan one epoch.
 
@@ -78,6 +80,8 @@ def plan_epoch(
         Look for a lower bound; not needed where only what starts is asked.
     anomalies
         Folder for the models on which an engine was wrong.
+    near
+        A plan of nearly the same inputs, to begin from.
 
     Raises
     ------
@@ -93,7 +97,8 @@ def plan_epoch(
     limit_s = policy.time_limit_s * (1 - FIX_SHARE if look_for_fixes else 1)
     if not policy.deterministic:  # there, limits become iterations, which must not depend on the clock
         limit_s = max(0.0, limit_s - (time.monotonic() - began))
-    solution = _solved(formulated, limit_s, on_progress, stop, anomalies, bound)
+    hint = None if near is None else explain.placed_of(formulated, near)
+    solution = _solved(formulated, limit_s, on_progress, stop, anomalies, bound, hint)
     made_at = made_at or datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     plan = checked_plan(formulated, solution, made_at)
     if isinstance(solution, thresholds.Shortest):
@@ -127,12 +132,17 @@ def checked_plan(formulated: Formulated, solution: Solution, made_at: str) -> Pl
 
 
 def replan_with(
-    predictor: PredictorSpec, capabilities: Capabilities | None = None
+    predictor: PredictorSpec, capabilities: Capabilities | None = None, near: Plan | None = None
 ) -> Callable[[Snapshot, Policy], Plan]:
-    """A function that plans a changed snapshot or policy again, within its time limit, without looking for fixes."""
+    """A function that plans a changed snapshot or policy again, within its time limit, without looking for fixes.
+
+    It begins from the plan ``near`` the change, so that what differs is due to the change and not to less time.
+    """
 
     def replan(snapshot: Snapshot, policy: Policy) -> Plan:
-        return plan_epoch(snapshot, policy, predictor, capabilities=capabilities, fixes=False, bound=False)
+        return plan_epoch(
+            snapshot, policy, predictor, capabilities=capabilities, fixes=False, bound=False, near=near
+        )
 
     return replan
 
@@ -144,6 +154,7 @@ def _solved(
     stop: Callable[[], bool] | None,
     anomalies: Path | None,
     bound: bool,
+    hint: Placed | None,
 ) -> Solution:
     policy = formulated.policy
     limits = Limits(
@@ -160,6 +171,7 @@ def _solved(
             formulated.problem,
             limits,
             engine=policy.solver,
+            hint=hint,
             on_progress=heard if on_progress is not None else None,
             save_anomaly=anomalies,
             stop=stop,

@@ -102,7 +102,10 @@ class Host(Noun):
     max_tenants: Annotated[Count, Field(ge=1)] | None = Field(
         None, description="jobs a GPU; None: the policy's"
     )
-    sharing: Literal["time-slice", "mps"] = Field("time-slice", description="how tenants of a GPU share it")
+    sharing: Literal["time-slice", "mps"] = Field(
+        "time-slice",
+        description="how tenants of a GPU share it; under mps each is given at most the memory divided by max_tenants, also if it is alone",
+    )
     isolation: Literal["none", "memory"] = Field(
         "none", description="memory: each tenant is held to its request"
     )

@@ -51,7 +51,7 @@ WRONG_OPTIONS = [
     (["plan", "s.yaml", "more"], "Got unexpected extra argument(s) (more) (planner --help tells more)"),
     (["fly"], "No such command 'fly'. (planner --help tells more)"),
     (["explain", "plan.json"], "Missing argument 'JOB'. (planner --help tells more)"),
-    (["explain", "s.yaml", "j0"], "s.yaml: schema: got 'planner.scenario/1'; accepted: planner.plan/1 or planner.snapshot/1"),
+    (["explain", "s.yaml", "j0"], "s.yaml: schema: got 'planner.scenario/1'; accepted: planner.plan/1, which planner plan --out writes"),
     (["diff", "none.json", "s.yaml"], "none.json: no such file"),
     (["schema", "cluster"], "schema: got 'cluster'; accepted: scenario, plan, snapshot, config"),
     (["generate", "--jobs", "x", "--gpus", "1"], "--jobs: got 'x'; accepted: a whole number, 0 or more"),

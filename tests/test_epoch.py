@@ -10,7 +10,7 @@ import pytest
 from builders import job, jobs, node, policy, snapshot
 
 from planner import epoch
-from planner.epoch import plan_epoch
+from planner.epoch import plan_epoch, replan_with
 from planner.errors import EngineMissing, PlanRejected
 from planner.formulate.interpret import gap
 from planner.generate import generate
@@ -103,6 +103,20 @@ def test_the_plans_id_depends_on_inputs_and_decisions_only():
     )
     other = planned([job(id="b")], [node(name="n")], time_limit_s=0)
     assert one.id == same.id == later.id != other.id
+
+
+def test_planning_again_begins_from_a_plan_near_it():
+    """With another job in the queue, no engine but the greedy: what the plan had placed stays where it was."""
+    nodes, rules = [node(4), node(4)], policy(time_limit_s=0.5, solver="greedy")
+    queue = [job(id=f"j{i}", shareable=False) for i in range(6)]
+    plan = plan_epoch(snapshot(nodes, queue), rules, PredictorSpec(), made_at=AT)
+    more = snapshot(nodes, [*queue, job(id="new", shareable=False)])
+    again = replan_with(PredictorSpec(), near=plan)(more, rules)
+    assert "hint" in {attempt.solver for attempt in again.solve.attempts}
+    assert "hint" not in {
+        attempt.solver for attempt in replan_with(PredictorSpec())(more, rules).solve.attempts
+    }
+    assert len(again.assignments) == 7
 
 
 def test_a_weight_of_nothing_silences_its_term():

@@ -356,3 +356,18 @@ def test_a_gpu_model_that_nobody_knows_is_a_warning(load, models, says):
     nodes = "[{name: n, gpus: {model: a100-40gb}}, {name: m, gpus: {model: ours-1}}]"
     text = f"{HEAD}cluster: {{nodes: {nodes}}}\njobs: [{{id: j, gpu_models: {models}}}]"
     assert load(text).snapshot.warnings == says
+
+
+@pytest.mark.parametrize(
+    ("gpus", "job", "says"),
+    [
+        ("model: voodoo2", "gpu_memory_mib: 1000", ("nodes: 'voodoo2' is no GPU model known here, and no memory_mib is stated (on n0, n1); no job that asks for GPU memory is placed there",)),
+        ("model: v1000", "gpu_memory_mib: 1000", ("nodes: 'v1000' is no GPU model known here; did you mean v100?, and no memory_mib is stated (on n0, n1); no job that asks for GPU memory is placed there",)),
+        ("model: voodoo2, memory_mib: 8000", "gpu_memory_mib: 1000", ()),
+        ("model: voodoo2", "gpu_share_milli: 500", ()),  # a share needs no known memory
+        ("model: t4", "gpu_memory_mib: 1000", ()),
+    ],
+)  # fmt: skip
+def test_nodes_of_an_unknown_model_without_memory_are_a_warning(load, gpus, job, says):
+    text = f'{HEAD}cluster: {{nodes: [{{name: "n[0-1]", gpus: {{{gpus}}}}}]}}\njobs: [{{id: j, {job}}}]'
+    assert load(text).snapshot.warnings == says

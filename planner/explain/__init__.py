@@ -5,5 +5,6 @@ from __future__ import annotations
 from planner.explain.fixes import fixes
 from planner.explain.job import Explanation, explain_job
 from planner.explain.reasons import reasons
+from planner.explain.terms import placed_of
 
-__all__ = ["Explanation", "explain_job", "fixes", "reasons"]
+__all__ = ["Explanation", "explain_job", "fixes", "placed_of", "reasons"]

@@ -23,6 +23,7 @@ def settled(snapshot: Snapshot, quotas: tuple[Quota, ...] = ()) -> Snapshot:
     warnings += _quotas_above(cluster, quotas)
     warnings += _waiting_in_a_ring(snapshot.job_by_id)
     warnings += _unheard_of_models(cluster, snapshot.jobs)
+    warnings += _models_without_memory(cluster, snapshot.jobs)
     new = tuple(w for w in warnings if w not in snapshot.warnings)
     return changed(snapshot, cluster=cluster, warnings=snapshot.warnings + new) if new else snapshot
 
@@ -142,4 +143,17 @@ def _unheard_of_models(cluster: Cluster, jobs: tuple[Job, ...]) -> list[str]:
         f"gpu_models: no node has {shown(model)}, and it is no GPU model known here{_meant(model, has)} "
         f"(asked for by {_some(ids)})"
         for model, ids in wanted.items()
+    ]
+
+
+def _models_without_memory(cluster: Cluster, jobs: tuple[Job, ...]) -> list[str]:
+    """GPU models of nodes that nobody knows, where no memory is stated either: what asks for some is not placed there."""
+    nodes: dict[str, dict[str, None]] = defaultdict(dict)
+    for gpu in cluster.gpus if any(job.gpu_memory_mib for job in jobs) else ():
+        if gpu.memory_mib is None and gpu.model.partition(MIG_SEPARATOR)[0] not in KNOWN:
+            nodes[gpu.model][gpu.node] = None
+    return [
+        f"nodes: {shown(model)} is no GPU model known here{_meant(model, set())}, and no memory_mib is stated "
+        f"(on {_some(list(names))}); no job that asks for GPU memory is placed there"
+        for model, names in nodes.items()
     ]
