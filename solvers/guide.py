@@ -77,7 +77,7 @@ class Guide:
             try:
                 find()
             except Exception as error:
-                self.trouble = f", no pattern bound ({type(error).__name__}: {error})"
+                self.trouble = f", no more guidance ({type(error).__name__}: {error})"
             trim()
 
         thread = threading.Thread(target=work, daemon=True)

@@ -33,10 +33,10 @@ from solvers.warm import Warm
 CHUNK = 50
 #: In deterministic mode, for each second of the limit: few enough that the clock does not end the run first.
 STEPS_PER_S, ROUNDS_PER_S = 200, 2
-#: After a change of the queue, steps on the nodes furthest behind before these are others, and every so many turns on all.
-TURN, ALL_EVERY = 500, 4
 #: There, columns take so many seconds a node.
 COLUMNS_S = 0.01
+#: After a change of the queue, steps on the nodes furthest behind before these are others, and every so many turns on all.
+TURN, ALL_EVERY = 500, 4
 #: Part of steps that begin with a gang over several nodes.
 WIDE = 0.25
 #: Seconds of a round on divided nodes, one more for so many jobs; and how many are put together again in a second.

@@ -29,7 +29,7 @@ class Program:
             self.rows.append(terms)
             self.room.append(room)
 
-    def engine(self, seconds: float, whole: bool = False) -> highspy.Highs:
+    def engine(self, seconds: float) -> highspy.Highs:
         """HiGHS with the program loaded."""
         engine = highspy.Highs()  # type: ignore[no-untyped-call]  # its constructor has no annotations
         engine.setOptionValue("output_flag", False)
@@ -45,10 +45,6 @@ class Program:
         value = np.array([a for terms in self.rows for a in terms.values()], float)
         low = np.full(len(self.rows), -highspy.kHighsInf)
         engine.addRows(len(self.rows), low, np.array(self.room, float), len(index), start, index, value)
-        if whole:
-            engine.changeColsIntegrality(
-                n, np.arange(n, dtype=np.int32), np.full(n, highspy.HighsVarType.kInteger)
-            )
         return engine
 
     def relaxed(self, seconds: float) -> np.ndarray | None:
@@ -58,7 +54,3 @@ class Program:
         if engine.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
         return np.array(engine.getSolution().col_value)
-
-    def value(self, x: np.ndarray) -> float:
-        """What a point costs."""
-        return float(np.dot(self.cost, x))

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,6 +87,13 @@ class Case:
         survey = Survey(formulated.problem, placed, _kept_closed(formulated), wishes)
         held = {j: (gpus, from_s) for j, gpus, from_s in formulated.reservations}
         return cls(formulated, survey, Ledger(survey), _budgets_left(formulated, placed), held)
+
+    @cached_property
+    def in_use(self) -> frozenset[int]:
+        """GPUs on which a job runs."""
+        p = self.survey.problem
+        homes = (home for home, n in zip(p.home, p.job_gpus.tolist(), strict=True) if home and n)
+        return frozenset(chain.from_iterable(homes))
 
     @cached_property
     def base(self) -> Base:

@@ -148,9 +148,8 @@ def blocking_window(case: Case, job: int) -> int:
 
 def joinable(case: Case, gpu: int) -> bool:
     """Whether anybody could still come to a GPU that is kept: no job there holds a reservation."""
-    p = case.survey.problem
-    in_use = any(gpu in (home or ()) for home, n in zip(p.home, p.job_gpus.tolist(), strict=True) if n)
-    return not (case.survey.kept[gpu] or (in_use and p.gpu_until_s[gpu] == 0))
+    view = case.survey
+    return not (view.kept[gpu] or (gpu in case.in_use and view.problem.gpu_until_s[gpu] == 0))
 
 
 def window(case: Case, job: int, gpu: int) -> str:

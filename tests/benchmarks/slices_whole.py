@@ -16,7 +16,8 @@ PRIMAL_FEASIBLE = 2
 
 def by_highs(program: Program, seconds: float, seed: int, hint: np.ndarray) -> np.ndarray | None:
     """The best of HiGHS' branch and bound in a time, begun from a feasible point; None if it finds nothing."""
-    engine = program.engine(seconds, whole=True)
+    engine, n = program.engine(seconds), len(program.cost)
+    engine.changeColsIntegrality(n, np.arange(n, dtype=np.int32), np.full(n, highspy.HighsVarType.kInteger))
     start = highspy.HighsSolution()
     start.col_value = hint.astype(float).tolist()
     engine.setSolution(start)
@@ -60,4 +61,4 @@ def better(program: Program, seconds: float, seed: int, hint: np.ndarray) -> np.
         found[i] = (by_highs, by_cpsat)[i](program, seconds, seed, hint)
 
     in_parallel(work, 2)
-    return min((hint, *(x for x in found if x is not None)), key=program.value)
+    return min((hint, *(x for x in found if x is not None)), key=lambda x: float(np.dot(program.cost, x)))
