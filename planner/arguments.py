@@ -97,10 +97,10 @@ def seconds(name: str, text: str) -> float:
         raise InputError(name, f"got {shown(text)}", "seconds, 0 or more") from None
 
 
-def whole(name: str, text: str) -> int:
+def whole(name: str, text: str, *, least: int = 0) -> int:
     """An option that is a whole number."""
-    if not (text.isascii() and text.isdigit() and len(text) < 12):
-        raise InputError(name, f"got {shown(text)}", "a whole number, 0 or more")
+    if not (text.isascii() and text.isdigit() and len(text) < 12) or int(text) < least:
+        raise InputError(name, f"got {shown(text)}", f"a whole number, {least} or more")
     return int(text)
 
 

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,20 +32,21 @@ from planner.arguments import (
     state_folder,
     whole,
 )
-from planner.backends.whole import STDOUT, check_out, write_out
+from planner.backends.whole import STDOUT, check_out
 from planner.errors import InputError, PlannerError, WriteFailed
 from planner.model import Snapshot
+from planner.modelling import fitting, predicting
 from planner.policy import SOLVERS
+from planner.printing import emit, put, say, show_page
 from planner.quantities import shown
 from planner.report import streams
 from planner.report.as_json import json_text
-from planner.report.terminal import show, solving
+from planner.report.terminal import solving
 from planner.report.units import plain
 
 if TYPE_CHECKING:
     from planner.edit import Scenario
     from planner.model import Noun
-    from planner.report.page import Page
 
 app = typer.Typer(
     help="Place batch jobs on shared GPUs: read the cluster and the queue, decide, check, explain, emit.",
@@ -56,6 +57,8 @@ app = typer.Typer(
 )
 imports = typer.Typer(help="Turn a public trace into a scenario.", rich_markup_mode=None)
 app.add_typer(imports, name="import")
+app.add_typer(fitting, name="fit")
+app.add_typer(predicting, name="predict")
 
 OUT = typer.Option(
     None, "--out", metavar="FILE", help="write to this file, whole or not at all; - is standard output"
@@ -84,9 +87,9 @@ def root(
 ) -> None:
     """Place batch jobs on shared GPUs: read the cluster and the queue, decide, check, explain, emit."""
     if version:
-        print(f"planner {__version__}")
+        put(f"planner {__version__}")
     elif context.invoked_subcommand is None:
-        print(context.get_help())
+        put(context.get_help())
 
 
 @app.command()
@@ -269,7 +272,7 @@ def generate(
 def imports_root(context: typer.Context) -> None:
     """Turn a public trace into a scenario."""
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        put(context.get_help())
 
 
 @imports.command("alibaba-openb")
@@ -307,33 +310,6 @@ def emit_scenario(scenario: Scenario, out: str | None) -> None:
     emit(dump(scenario, "json" if out and out.endswith(".json") else "yaml"), out)
     for warning in scenario.snapshot.warnings:
         say(f"warning: {warning}")
-
-
-def emit(text: str, out: str | None) -> None:
-    """A result to a file, or to standard output."""
-    if out and out != STDOUT:
-        write_out(out, text)
-    else:
-        put(text)
-
-
-def put(text: str, *, kept: bool = False) -> None:
-    """Print a result on standard output. Raises WriteFailed."""
-    with streams.written(kept):
-        print(text.removesuffix("\n"), flush=True)
-
-
-def show_page(page: Page, *, kept: bool = False) -> None:
-    """Print a page on standard output. Raises WriteFailed."""
-    with streams.written(kept):
-        show(page, sys.stdout)
-        sys.stdout.flush()
-
-
-def say(message: str) -> None:
-    """One line on standard error, if that can be written."""
-    with suppress(OSError):
-        print(f"planner: {plain(' '.join(message.split()))}", file=sys.stderr, flush=True)
 
 
 @contextmanager

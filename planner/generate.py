@@ -77,7 +77,9 @@ def generate(jobs: int, gpus: int, seed: int = 0) -> Scenario:
     models = tuple(shape for shape in SHAPES if any(n.gpus and n.gpus[0].model == shape.model for n in nodes))
     queue = _queue(rng, profiles, jobs)
     table = (
-        InterferenceSpec(kind="table", rows=_pairs(rng, profiles, models)) if models else InterferenceSpec()
+        InterferenceSpec(kind="table", fallback="utilisation", rows=_pairs(rng, profiles, models))
+        if models
+        else InterferenceSpec()
     )
     snapshot = Snapshot(
         name=f"generated-{jobs}x{gpus}-{seed}",

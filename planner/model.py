@@ -182,9 +182,14 @@ class Job(Noun):
     )
     gpu_memory_mib: Mib | None = Field(None, description="per GPU; unknown: runs only alone on whole GPUs")
     gpu_utilisation_pct: Percent | None = Field(None, description="per GPU, when alone")
+    gpu_bandwidth_pct: Percent | None = Field(
+        None, description="memory bandwidth of each GPU that it uses, when alone"
+    )
     gpu_share_milli: Milli | None = Field(None, description="declared share of each GPU's memory and compute")
     duration_s: Seconds | None = Field(None, description="alone, on the fastest allowed GPU model")
     profile: Name | None = Field(None, description="kind of work; the key of interference and speed tables")
+    name: Name | None = Field(None, description="what its user calls it; numbers in it do not count")
+    digest: Name | None = Field(None, description="of its script or image; tells that two jobs run the same")
     cpus: Cpus = Field(0, description="for the whole job, split over its nodes by GPUs")
     host_memory_mib: Mib = Field(0, description="for the whole job, split over its nodes by GPUs")
     priority: Annotated[Number, Field(ge=1, le=100)] = Field(1, description="weight of all its costs")

@@ -9,6 +9,8 @@ from pydantic import BeforeValidator, Field, model_validator
 from planner import quantities
 from planner.model import Count, Flag, GpuModel, Mib, Name, Noun, Number, Ratio, Seconds
 
+#: In place of a model's path: the one that ships with the planner.
+SHIPPED = "shipped"
 Weight = Annotated[Number, Field(ge=0, le=1000)]
 Factor = Annotated[Number, Field(ge=1, le=100)]
 SOLVERS = ("auto", "greedy", "patterns", "search", "cp-sat", "columns", "mip", "cbc", "highs")
@@ -91,6 +93,9 @@ class Policy(Noun):
     slowdown_margin: Annotated[Number, Field(ge=0, le=10)] = Field(
         0.25, description="p90 and p95 of a slowdown: excess x (1 + this)"
     )
+    slowdown_quantile: Literal["mean", "p90"] = Field(
+        "mean", description="which predicted slowdown the plan uses, against caps and in its costs"
+    )
     cpu_only_gpus: Annotated[Number, Field(gt=0, le=100)] = Field(
         0.1, description="GPUs that a job without GPUs counts as in costs"
     )
@@ -109,6 +114,11 @@ class Policy(Noun):
     deterministic: Flag = Field(False, description="the same answer in every run")
     seed: Count = Field(0, description="of whatever is random")
     weights: Weights = Weights()
+
+    @property
+    def beyond_plan(self) -> float:
+        """What p90 and p95 of a slowdown add to the excess that the plan uses, as a part of it."""
+        return 0.0 if self.slowdown_quantile == "p90" else self.slowdown_margin
 
     @model_validator(mode="after")
     def _horizon_covers_the_epoch(self) -> Self:
@@ -132,11 +142,20 @@ class InterferenceSpec(Noun):
     """Which interference model, with its parameters.
 
     ``utilisation``: no slowdown until the GPU utilisations of a GPU's tenants sum to ``threshold_pct``, then
-    linear in the excess. ``table``: measured pairs, ``utilisation`` for pairs that are not in it.
+    linear in the excess. ``time-sharing``: the more likely two jobs need the GPU at once, the slower both. ``table``:
+    measured pairs; ``model``: pairs as a fitted model predicts them; both with ``fallback`` for pairs of which they know nothing.
     """
 
-    kind: Literal["utilisation", "table"] = Field("utilisation", description="which model")
-    path: str | None = Field(None, description="CSV with gpu_model, profile, beside, slowdown (kind table)")
+    kind: Literal["utilisation", "time-sharing", "table", "model"] = Field(
+        "time-sharing", description="which model"
+    )
+    fallback: Literal["utilisation", "time-sharing"] = Field(
+        "time-sharing", description="for pairs that a table or model does not know"
+    )
+    path: str | None = Field(
+        None,
+        description="CSV with gpu_model, profile, beside, slowdown (kind table); a file written by planner fit interference (kind model)",
+    )
     rows: tuple[TableRow, ...] = Field((), description="the table itself; read from path")
     threshold_pct: Annotated[Number, Field(ge=0, le=1000)] = Field(
         100, description="summed GPU utilisation from which tenants slow each other"
@@ -144,7 +163,28 @@ class InterferenceSpec(Noun):
     slope: Annotated[Number, Field(ge=0, le=100)] = Field(
         1.0, description="slowdown gained per 100 points of excess"
     )
+    bandwidth_threshold_pct: Annotated[Number, Field(ge=0, le=1000)] = Field(
+        100, description="summed memory-bandwidth utilisation from which tenants slow each other"
+    )
+    bandwidth_slope: Annotated[Number, Field(ge=0, le=100)] = Field(
+        1.0, description="slowdown gained per 100 points of excess bandwidth"
+    )
+    cores_per_gpu: Annotated[Number, Field(gt=0)] | None = Field(
+        None, description="physical CPU cores for each GPU; null: CPUs slow nobody"
+    )
+    cpu_slope: Annotated[Number, Field(ge=0, le=100)] = Field(
+        1.0, description="slowdown gained where a GPU's tenants need twice its physical cores"
+    )
+    contention: Ratio | None = Field(
+        None,
+        description="part of a neighbour's turns on the GPU that is felt (time-sharing); null: as fitted for the GPU model",
+    )
     cap: Factor = Field(4.0, description="no predicted slowdown is larger")
+    margin: Annotated[Number, Field(ge=0, le=10)] = Field(
+        0.0,
+        description="added to every predicted excess, as a part of it; set by the policy's slowdown_quantile",
+    )
+    rows_from: str | None = Field(None, description="the model that a plan's table was made with")
 
 
 class Links(Noun):
@@ -164,10 +204,44 @@ class Links(Noun):
 SpeedRatio = Annotated[Ratio, Field(gt=0), BeforeValidator(quantities.number)]
 
 
+class FittedSpec(Noun):
+    """A fitted model that is asked for what jobs do not declare."""
+
+    path: str | None = Field(None, description="a file written by planner fit; null: none is asked")
+    context_mib: Mib | None = Field(
+        None,
+        description="GPU memory of a process that has only begun to use a GPU, as nvidia-smi shows it here (usage)",
+    )
+
+
+class PredictedJob(Noun):
+    """What fitted models said of a job. None: unknown."""
+
+    remaining_s: Seconds | None = Field(None, description="alone, from now on, p50")
+    remaining_p90_s: Seconds | None = None
+    remaining_p95_s: Seconds | None = None
+    duration_from: str | None = Field(None, description="which of its traits carried the forecast")
+    gpu_memory_mib: Mib | None = Field(None, description="per GPU, p95")
+    gpu_utilisation_pct: Annotated[Number, Field(ge=0, le=100)] | None = Field(
+        None, description="per GPU, when alone, p50"
+    )
+    usage_from: str | None = Field(None, description="which of its traits, or which graph")
+
+
 class PredictorSpec(Noun):
-    """How declared values become forecasts."""
+    """How declared values become forecasts, and which models are asked for those that are not declared."""
 
     interference: InterferenceSpec = InterferenceSpec()
+    duration: FittedSpec = Field(
+        FittedSpec(), description="a model of durations, written by planner fit duration"
+    )
+    usage: FittedSpec = Field(
+        FittedSpec(),
+        description="a model of memory and utilisation, written by planner fit usage; path: shipped asks the planner's own",
+    )
+    predicted: dict[str, PredictedJob] = Field(
+        default_factory=dict, description="what the models said, by job id; a plan file holds it"
+    )
     speed: dict[str, dict[GpuModel, SpeedRatio]] = Field(
         default_factory=dict,
         description="profile (or *) -> GPU model -> speed against the fastest; absent: 1",

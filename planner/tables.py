@@ -126,6 +126,12 @@ def read_csv(
     return rows
 
 
+def header(path: Path) -> list[str]:
+    """The names of a CSV file's columns. Raises InputError."""
+    first = next((line for line in read_text(path).splitlines() if line.strip()), "")
+    return [cell.strip() for cell in next(csv.reader([first]), [])]
+
+
 def _checked_header(
     path: Path, header: list[str], needed: Sequence[str], known: Sequence[str] | None
 ) -> list[str]:

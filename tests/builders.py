@@ -65,6 +65,10 @@ def policy(**fields: Any) -> Policy:
     return Policy(**fields)
 
 
+#: No slowdown until the summed utilisation passes 100 %.
+HINGE = PredictorSpec(interference=InterferenceSpec(kind="utilisation"))
+
+
 def table(*pairs: tuple[str, str, float], model: str = "a100-40gb") -> PredictorSpec:
     """A predictor of measured slowdowns: (victim, beside, slowdown)."""
     rows = tuple(TableRow(gpu_model=model, profile=a, beside=b, slowdown=s) for a, b, s in pairs)

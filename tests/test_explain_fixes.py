@@ -203,15 +203,15 @@ UNSAID = {"gpu_utilisation_pct": None}
 @pytest.mark.parametrize(
     ("a", "r", "change", "detail"),
     [
-        (UNSAID, UNSAID, "gpu_utilisation_pct of a and r: 95", "if the GPU utilisation of a and r were declared as at most 95 %"),
+        (UNSAID, UNSAID, "gpu_utilisation_pct of a and r: 100", "if the GPU utilisation of a and r were declared as at most 100 %"),
         (UNSAID, {"gpu_utilisation_pct": 40}, "gpu_utilisation_pct: 100", "if its GPU utilisation were declared as at most 100 %"),
         ({"gpu_utilisation_pct": 95}, UNSAID, "gpu_utilisation_pct of r: 100", "if the GPU utilisation of r were declared as at most 100 %"),
         (
             {"gpu_memory_mib": None, **UNSAID},
             {"gpu_memory_mib": None, **UNSAID},
-            "gpu_memory_mib of a and r: 20230; gpu_utilisation_pct of a and r: 95",
+            "gpu_memory_mib of a and r: 20230; gpu_utilisation_pct of a and r: 100",
             "if the GPU memory of a and r were declared as at most 20230 MiB and the GPU utilisation of a and r were "
-            "declared as at most 95 %",
+            "declared as at most 100 %",
         ),
     ],
 )  # fmt: skip

@@ -154,7 +154,7 @@ def test_one_by_one_placement_does_not_strand_the_larger_task(plan):
 def test_of_two_gangs_that_need_everything_one_gets_all(plan):
     """volcano-sh/volcano#3373: two gangs on 100 nodes; never half and half."""
     nodes = [node(1) for _ in range(100)]
-    gangs = jobs(2, gpus=100, gpus_per_node=1, gpu_utilisation_pct=100)
+    gangs = jobs(2, gpus=100, gpus_per_node=1, gpu_utilisation_pct=100, shareable=False)
     found = plan(nodes, gangs)
     assert [len(a.gpu_ids) for a in found.assignments] == [100]
     assert len(found.deferred) == 1

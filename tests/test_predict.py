@@ -81,13 +81,13 @@ def test_the_time_limit_bounds_the_upper_value_of_the_remaining_time():
     ],
 )
 def test_the_hinge_is_flat_to_the_threshold_then_linear_and_directed(own, others, expected):
-    model = build(InterferenceSpec())
+    model = build(InterferenceSpec(kind="utilisation"))
     found = slowdown(model, "a100-40gb", Tenant(None, own), [Tenant(None, u) for u in others])
     assert found == pytest.approx(expected)
 
 
 def test_the_hinge_never_passes_its_cap():
-    model = build(InterferenceSpec(cap=1.5))
+    model = build(InterferenceSpec(kind="utilisation", cap=1.5))
     assert slowdown(model, "a100-40gb", Tenant(None, 100), [Tenant(None, 100)]) == 1.5
 
 
@@ -99,7 +99,7 @@ def test_an_unknown_utilisation_is_not_an_idle_gpu():
 
 def table(*rows):
     listed = tuple(TableRow(gpu_model=m, profile=a, beside=b, slowdown=s) for m, a, b, s in rows)
-    return build(InterferenceSpec(kind="table", rows=listed))
+    return build(InterferenceSpec(kind="table", fallback="utilisation", rows=listed))
 
 
 def test_a_table_is_directed_and_per_gpu_model():

@@ -1,13 +1,13 @@
 """What a start depends on is looked at again when it is carried out: each rule, in a state that changed after the plan."""
 
 import pytest
-from builders import job, node, policy, snapshot
+from builders import HINGE, job, node, policy, snapshot
 
 from planner.backends.transition import transition
 from planner.edit import add_jobs, changed, with_job, with_nodes
 from planner.epoch import plan_epoch
 from planner.model import Carryover, Reserved, Throttle, Until
-from planner.policy import PredictorSpec, Quota
+from planner.policy import Quota
 
 
 def state_of(**fields):
@@ -27,7 +27,7 @@ RULES = policy(time_limit_s=0, quotas=(Quota(queue="q", gpus=2),), max_tenants=2
 
 def planned(state, rules=RULES):
     """The greedy's plan."""
-    return plan_epoch(state, rules, PredictorSpec(), fixes=False)
+    return plan_epoch(state, rules, HINGE, fixes=False)
 
 
 def with_node(state, **fields):

@@ -6,7 +6,7 @@ import os
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from builders import gpu, job, node, policy, snapshot
+from builders import HINGE, gpu, job, node, policy, snapshot
 from scenario_texts import BASE, HEAD
 
 from planner import scenario
@@ -41,6 +41,7 @@ def test_a_scenario_says_briefly_what_the_model_says_in_full(load):
             ),
         ),
         policy=policy(weights=Weights(waiting=2)),
+        predictor=HINGE,
         variants=(
             Variant(name="bigger", add_nodes=[{"like": "a0", "count": 2}]),
             Variant(name="alone", policy={"max_tenants": 1}),

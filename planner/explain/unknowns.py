@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.predict.interference import InterferenceModel, Tenant
+from planner.predict.interference import InterferenceModel, tenant_of
 
 if TYPE_CHECKING:
     from planner.explain.reasons import Case
@@ -35,7 +35,7 @@ def missing(job: Job, forecast: JobForecast, model: InterferenceModel) -> tuple[
     keys = []
     if forecast.gpu_memory_mib is None and job.gpu_share_milli is None:
         keys.append("gpu_memory_mib")
-    if not model.knows(Tenant(job.profile, forecast.gpu_utilisation_pct)):
+    if not model.knows(tenant_of(job, forecast)):
         keys.append("gpu_utilisation_pct")
     return tuple(keys)
 

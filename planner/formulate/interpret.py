@@ -24,7 +24,7 @@ from planner.plan import (
     Solve,
     Terms,
 )
-from planner.predict.interference import InterferenceModel, Tenant, build
+from planner.predict.interference import InterferenceModel, Tenant, build, tenant_of
 from planner.quantities import counted
 from solvers.problem import MILLI
 
@@ -147,7 +147,7 @@ class _Reading:
 
     def tenant(self, j: int) -> Tenant:
         i = self.f.jobs[j]
-        return Tenant(self.f.snapshot.jobs[i].profile, self.f.forecast.jobs[i].gpu_utilisation_pct)
+        return tenant_of(self.f.snapshot.jobs[i], self.f.forecast.jobs[i])
 
     def gpu_model(self, g: int) -> str:
         return self.f.kinds[int(self.f.problem.gpu_kind[g])].model
@@ -194,7 +194,7 @@ def _assignment(r: _Reading, j: int) -> Assignment:
     gpus = bool(problem.job_gpus[j])
     neighbours = sorted({i for g in spot for i in r.others(j, g)}) if gpus else []
     start = _start_s(r, j, state)
-    p90 = None if slowdown is None else 1 + (slowdown - 1) * (1 + r.f.policy.slowdown_margin)
+    p90 = None if slowdown is None else 1 + (slowdown - 1) * (1 + r.f.policy.beyond_plan)
     nodes = sorted({int(problem.gpu_node[g]) for g in spot}) if gpus else list(spot)
     return Assignment.model_construct(
         job_id=job.id,

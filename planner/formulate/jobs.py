@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.formulate.cluster import UNCOUNTED, ClusterArrays, floor_milli
 from planner.formulate.contract import Excluded, Kind
-from planner.predict.interference import InterferenceModel, Tenant
+from planner.predict.interference import InterferenceModel, Tenant, tenant_of
 from planner.quantities import counted
 from solvers.problem import MILLI, UNCAPPED, Budget
 
@@ -46,7 +46,7 @@ class JobView:
 
 def view(index: int, job: Job, forecast: JobForecast, model: InterferenceModel) -> JobView:
     """The job, and whether it must be alone on its GPUs."""
-    tenant = Tenant(job.profile, forecast.gpu_utilisation_pct)
+    tenant = tenant_of(job, forecast)
     memory_known = forecast.gpu_memory_mib is not None or job.gpu_share_milli is not None
     alone = not job.shareable or job.exclusive or not memory_known or not model.knows(tenant)
     return JobView(index, job, forecast, tenant, alone)
@@ -142,7 +142,7 @@ def caps(
         elapsed = max(0.0, now_s - v.job.started_s) if v.job.running and v.job.started_s is not None else 0.0
         k = network_milli / MILLI if v.job.gpus > 1 else 1.0
         ratio = (limit - elapsed) * np.maximum(speed[i], 1) / MILLI / (upper * k)
-        wall = 1 + np.maximum(0, ratio - 1) / (1 + policy.slowdown_margin)
+        wall = 1 + np.maximum(0, ratio - 1) / (1 + policy.beyond_plan)
         out[i] = np.minimum(out[i], np.floor(wall * MILLI + 1e-6).astype(np.int64))
     return np.maximum(out, MILLI)
 

@@ -50,7 +50,7 @@ def interference_types(
     """Types of all jobs, and their slowdowns as an integer table that is built where it is needed."""
     known = [model.profile_known(v.job.profile) for v in views]
     for share_step, step in STEPS:
-        tenants = [_tenant(v, k, share_step, step) for v, k in zip(views, known, strict=True)]
+        tenants = [_tenant(v, k, share_step, step, model.uses) for v, k in zip(views, known, strict=True)]
         if len(set(tenants)) <= policy.interference_types:
             break
     else:
@@ -79,13 +79,21 @@ def _warnings(views: list[JobView], tenants: list[Tenant], step: float, most: in
     return tuple(out)
 
 
-def _tenant(view: JobView, known: bool, share_step: float, step: float) -> Tenant:
-    profile = view.tenant.profile if known else None
-    utilisation = view.tenant.utilisation_pct
-    if utilisation is None:
-        return Tenant(profile, None)
+def _tenant(view: JobView, known: bool, share_step: float, step: float, uses: frozenset[str]) -> Tenant:
+    """The job's tenant without what the model does not look at, its percentages rounded up."""
+    whole = view.tenant
     by = share_step if view.forecast.utilisation_source == "share" else step
-    return Tenant(profile, min(100.0, round(math.ceil(utilisation / by - 1e-9) * by, 1)))
+    return Tenant(
+        whole.profile if known else None,
+        _rounded(whole.utilisation_pct, by),
+        share=whole.share and "share" in uses,
+        bandwidth_pct=_rounded(whole.bandwidth_pct, step) if "bandwidth_pct" in uses else None,
+        cpus=None if whole.cpus is None or "cpus" not in uses else math.ceil(whole.cpus),
+    )
+
+
+def _rounded(percent: float | None, by: float) -> float | None:
+    return None if percent is None else min(100.0, round(math.ceil(percent / by - 1e-9) * by, 1))
 
 
 def _most_common(tenants: list[Tenant], most: int) -> list[Tenant]:

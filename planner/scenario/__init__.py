@@ -18,7 +18,7 @@ from planner import edit
 from planner.edit import Scenario
 from planner.errors import InputError
 from planner.model import Cluster, Job, Node, Noun, Snapshot
-from planner.policy import Policy, PredictorSpec, Quota, TableRow
+from planner.policy import SHIPPED, Policy, PredictorSpec, Quota, TableRow
 from planner.quantities import shown
 from planner.scenario.complaints import Key, Loc, checked, complaint, dotted, keys_at
 from planner.scenario.doubts import settled
@@ -194,9 +194,21 @@ def _of_a_job(error: InputError, where: str, place: Callable[[int, str], str]) -
 
 
 def _predictor(spec: PredictorSpec, path: Path) -> PredictorSpec:
-    """The predictors with the interference table that a path names."""
+    """The predictors with the interference table that a path names, and models' paths from where the file is."""
+    for name in ("duration", "usage"):
+        model = getattr(spec, name).path
+        if model is not None and not (name == "usage" and model == SHIPPED):
+            spec = edit.changed(
+                spec, **{name: edit.changed(getattr(spec, name), path=str(path.parent / model))}
+            )
     table = spec.interference
     key = f"{path}: predictor.interference"
+    if table.kind == "model":
+        if not table.path or table.rows:
+            raise InputError(
+                key, "kind: model without a path", "path: model.json, written by planner fit interference"
+            )
+        return edit.changed(spec, interference=edit.changed(table, path=str(path.parent / table.path)))
     if table.kind != "table":
         if table.path or table.rows:
             raise InputError(f"{key}.kind", f"got {table.kind} with a table", "kind: table")

@@ -37,7 +37,7 @@ def waiting(scene: Scene) -> Iterator[Finding]:
 
 def slowdowns(scene: Scene) -> Iterator[Finding]:
     """Stated slowdowns are the predictor's, beside the neighbours that the plan gives."""
-    margin = 1 + scene.policy.slowdown_margin
+    margin = 1 + scene.policy.beyond_plan
     for o in scene.occupants.values():
         said, found = o.assignment.slowdown, scene.slowdown(o)
         if said is None or found is None:

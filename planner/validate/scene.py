@@ -15,7 +15,7 @@ from functools import cached_property
 from planner.model import Gpu, Job, Node, Snapshot
 from planner.plan import Assignment, Forecast, JobForecast, Plan
 from planner.policy import Policy
-from planner.predict.interference import InterferenceModel, Tenant, build
+from planner.predict.interference import InterferenceModel, Tenant, build, tenant_of
 
 #: Types, speeds, links and slowdowns are rounded to thousandths in the solver's program; here they are not.
 ROUNDING = 0.002
@@ -260,7 +260,7 @@ def scene_of(plan: Plan, snapshot: Snapshot, forecast: Forecast, policy: Policy)
     for assignment in plan.assignments:
         job = snapshot.job_by_id[assignment.job_id]
         about = known.get(job.id) or JobForecast(job_id=job.id)
-        tenant = Tenant(job.profile, about.gpu_utilisation_pct)
+        tenant = tenant_of(job, about)
         if tenant not in number:
             number[tenant] = len(number)
             scene.tenants.append(tenant)

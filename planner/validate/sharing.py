@@ -157,7 +157,7 @@ def wall_time(scene: Scene) -> Iterator[Finding]:
             s, left, upper = predicted[o.job.id], _time_left(scene, o), o.forecast.remaining_p95_s
             if s is None or left is None or upper is None or s <= 1 + ROUNDING:
                 continue
-            took = upper * (1 + (s - 1) * (1 + scene.policy.slowdown_margin)) * scene.stretch(o)
+            took = upper * (1 + (s - 1) * (1 + scene.policy.beyond_plan)) * scene.stretch(o)
             if took > left * (1 + ROUNDING / scene.speed(o)) + 1:
                 text = f"job {o.job.id} would take up to {took:.0f} s at a slowdown of {s:.3f} on {gpu.id}"
                 yield _at(gpu, "wall time", f"{text}, its time limit leaves {left:.0f} s", o)

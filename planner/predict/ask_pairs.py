@@ -1,0 +1,69 @@
+"""What a fitted model says of rows that it has never seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.predict.feasibility import DOUBTFUL, Feasibility
+from planner.predict.learned import METHODS, Ask, Fitted, entries
+from planner.predict.model_file import load
+from planner.predict.pairs import Pair, read_pairs
+
+DIGITS = 6
+
+
+def load_fitted(path: Path | str) -> Fitted:
+    """A model of slowdowns from its file. Raises InputError."""
+    file = load(path, "interference", METHODS)
+    try:
+        return Fitted.of_json(file.method, file.parameters, file.training.digest)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path}: parameters", f"{type(error).__name__}: {error}", "what planner fit interference wrote"
+        ) from None
+
+
+def answers(model: Fitted, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
+    """One object a pair, in order: mean and p90 of both slowdowns, and what they rest on.
+
+    ``basis`` says whether both jobs were measured with others (``known``), or one of them never was (``unknown``). The
+    slowdowns are those of a pair that fits into the GPU's memory, whether it does or not; ``feasible`` says whether it will,
+    None if a memory is unknown, and ``misfit`` how likely it will not.
+    """
+    both = [entries(p) for p in pairs]
+    asks = [ask for a, b in both for ask in (Ask(a, (b,)), Ask(b, (a,)))]
+    speeds = model.speeds(asks)
+    slow = model.slow_speeds(asks, speeds)
+    groups = model.groups(asks)
+    fits = Feasibility.of_json(model.feasibility)
+    out = []
+    for i, pair in enumerate(pairs):
+        at = slice(2 * i, 2 * i + 2)
+        mean, upper = (np.round(1 / x[at], DIGITS).tolist() for x in (speeds, slow))
+        out.append(
+            {
+                "line": pair.line,
+                "gpu_type": pair.gpu_model,
+                "job_a": pair.a.key,
+                "job_b": pair.b.key,
+                "slowdown_a": mean[0],
+                "slowdown_a_p90": upper[0],
+                "slowdown_b": mean[1],
+                "slowdown_b_p90": upper[1],
+                "feasible": None if (risk := fits.misfit(*both[i])) is None else risk < DOUBTFUL,
+                "misfit": None if risk is None else round(risk, DIGITS),
+                "basis": groups[2 * i],
+            }
+        )
+    return out
+
+
+def answer_file(model_path: Path, pairs_path: Path) -> list[dict[str, Any]]:
+    """Predictions for all rows of a table of pairs. Raises InputError."""
+    model = load_fitted(model_path)
+    return answers(model, read_pairs(pairs_path, model.encoder.works.profiles, measured=False))

@@ -1,0 +1,185 @@
+"""What fitted models say of jobs that declare nothing: remaining time from history, usage from history or from the graph.
+
+A job is known by its user, account, name, script or image digest and shape, each key backing off to a coarser one; by its
+profile, where that names a known architecture. What only all jobs together, or all of its size, would tell is no forecast: then the
+value stays unknown, and a job without a memory forecast runs alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from planner.gpu_models import canonical_model
+from planner.policy import SHIPPED, PredictedJob
+from planner.predict import catalogue, duration, keyed, usage, usage_history
+from planner.predict.history import normalised
+from planner.predict.memory import Training
+from planner.predict.model_file import ModelFile, load
+from planner.predict.pairs import Work
+from planner.quantities import counted
+
+if TYPE_CHECKING:
+    from planner.model import Job, Snapshot
+    from planner.policy import PredictorSpec
+
+#: Levels of the history that say no more than a job's size.
+USELESS = frozenset({"gpus", "all"})
+#: Nothing says how a job is trained; of the usual optimisers this needs the most memory.
+TRAINING: Training = "adam"
+
+
+def said(snapshot: Snapshot, spec: PredictorSpec) -> tuple[dict[str, PredictedJob], tuple[str, ...]]:
+    """Predictions by job id, and what is to be told of them; those that the specification holds stay.
+
+    Raises
+    ------
+    InputError
+        A model cannot be read, or is none.
+    """
+    found = dict(spec.predicted)
+    warnings = []
+    if spec.duration.path:
+        jobs = [j for j in snapshot.jobs if j.duration_s is None and j.id not in found]
+        _add(found, jobs, _durations(snapshot, jobs, _duration_model(*_stamp(spec.duration.path))))
+        warnings += _unknown(jobs, found, "remaining_s", "duration")
+    if spec.usage.path:
+        jobs = [j for j in snapshot.jobs if j.gpus and _lacks(j) and j.id not in spec.predicted]
+        _add(found, jobs, _usages(snapshot, jobs, spec.usage.path, spec.usage.context_mib))
+        warnings += _unknown(jobs, found, "gpu_memory_mib", "usage")
+    return found, tuple(warnings)
+
+
+def durations(snapshot: Snapshot, path: str) -> list[dict[str, Any]]:
+    """What a model of durations says of every job, in order, whether it declares one or not. Raises InputError."""
+    model = _duration_model(*_stamp(path))
+    keys = {"remaining_s", "remaining_p90_s", "remaining_p95_s", "duration_from"}
+    told = _durations(snapshot, snapshot.jobs, model)
+    return [
+        {"job": job.id, **(found or PredictedJob()).model_dump(include=keys)}
+        for job, found in zip(snapshot.jobs, told, strict=True)
+    ]
+
+
+def _lacks(job: Job) -> bool:
+    return job.gpu_share_milli is None and None in (job.gpu_memory_mib, job.gpu_utilisation_pct)
+
+
+def _add(found: dict[str, PredictedJob], jobs: Sequence[Job], said: Iterator[PredictedJob | None]) -> None:
+    for job, more in zip(jobs, said, strict=True):
+        if more is not None:
+            before = found.get(job.id, PredictedJob()).model_dump(exclude_none=True)
+            found[job.id] = PredictedJob.model_validate(before | more.model_dump(exclude_none=True))
+
+
+def _unknown(jobs: Sequence[Job], found: dict[str, PredictedJob], key: str, what: str) -> list[str]:
+    missing = sum(j.id not in found or getattr(found[j.id], key) is None for j in jobs)
+    return [f"the {what} model knows nothing of {counted(missing, 'job')}"] if missing else []
+
+
+def _durations(
+    snapshot: Snapshot, jobs: Sequence[Job], model: duration.DurationModel
+) -> Iterator[PredictedJob | None]:
+    elapsed = np.array([_elapsed(j, snapshot.now_s) for j in jobs])
+    limits = np.array([math.inf if j.time_limit_s is None else j.time_limit_s for j in jobs])
+    out = model.predict_many([_traits(j) for j in jobs], elapsed, limits)
+    columns = zip(out.p50_s.tolist(), out.p90_s.tolist(), out.p95_s.tolist(), out.found.tolist(), strict=True)
+    for p50, p90, p95, at in columns:
+        level = _level(model.sketches, at)
+        yield (
+            None
+            if level is None
+            else PredictedJob(remaining_s=p50, remaining_p90_s=p90, remaining_p95_s=p95, duration_from=level)
+        )
+
+
+def _elapsed(job: Job, now_s: float) -> float:
+    return max(0.0, now_s - job.started_s) if job.running and job.started_s is not None else 0.0
+
+
+def _usages(
+    snapshot: Snapshot, jobs: Sequence[Job], path: str, context_mib: int | None
+) -> Iterator[PredictedJob | None]:
+    model = usage.default() if path == SHIPPED else _usage_model(*_stamp(path))
+    if isinstance(model, usage.UsageModel):
+        model = model if context_mib is None else model.with_context(context_mib)
+        models = sorted({g.model.partition(":")[0] for g in snapshot.cluster.gpus})
+        return (_by_graph(j, model, models) for j in jobs)
+    return _by_history(jobs, model)
+
+
+def _by_history(jobs: Sequence[Job], model: usage_history.UsageHistory) -> Iterator[PredictedJob | None]:
+    traits = [_traits(j) for j in jobs]
+    (memory, memory_at), (use, use_at) = model.memory_mib(traits), model.utilisation_pct(traits)
+    for i in range(len(jobs)):
+        known_memory = model.memory is not None and _level(model.memory, int(memory_at[i]))
+        known_use = model.utilisation is not None and _level(model.utilisation, int(use_at[i]))
+        if not known_memory and not known_use:
+            yield None
+            continue
+        yield PredictedJob(
+            gpu_memory_mib=math.ceil(memory[i, 1]) if known_memory else None,
+            gpu_utilisation_pct=min(100.0, float(use[i, 0])) if known_use else None,
+            usage_from=known_memory or known_use or None,
+        )
+
+
+def _by_graph(job: Job, model: usage.UsageModel, gpu_models: Sequence[str]) -> PredictedJob | None:
+    """By the architecture that the profile names; of several GPU models, the most that it would use."""
+    work = Work.of_key(job.profile) if job.profile is not None else None
+    architecture = catalogue.find(work.name, work.dataset or None) if work else None
+    if work is None or architecture is None or work.batch is None:
+        return None
+    features = architecture.at(work.batch)
+    known = [g for g in gpu_models if canonical_model(g) in usage.PEAK_TFLOPS]
+    found = [model.predict(features, g, training=TRAINING, mixed=bool(work.mixed)) for g in known or (None,)]
+    use = [u.utilisation_pct for u in found if u.utilisation_pct is not None]
+    return PredictedJob(
+        gpu_memory_mib=max(u.memory_p95_mib for u in found),
+        gpu_utilisation_pct=max(use) if use and len(known) == len(gpu_models) else None,
+        usage_from=f"graph of {architecture.key}",
+    )
+
+
+def _level(sketches: keyed.Sketches, at: int) -> str | None:
+    """The key that carries a forecast; None where it says no more than the job's size."""
+    if at < 0:
+        return None
+    name, observations = sketches.level(at)
+    return None if name in USELESS or observations < keyed.ENOUGH else name
+
+
+def _traits(job: Job) -> keyed.Traits:
+    return keyed.Traits(
+        user=job.user,
+        account=job.account,
+        name=None if job.name is None else normalised(job.name),
+        digest=job.digest,
+        queue=job.queue,
+        gpus=job.gpus,
+        gpu_model=job.gpu_models[0] if len(job.gpu_models) == 1 else None,
+    )
+
+
+def _stamp(path: str) -> tuple[str, int]:
+    """A path and when its file was changed; 0 if there is none, which reading it then tells."""
+    file = Path(path)
+    return path, file.stat().st_mtime_ns if file.exists() else 0
+
+
+@lru_cache(maxsize=4)
+def _duration_model(path: str, changed: int) -> duration.DurationModel:
+    del changed
+    return duration.of_file(load(path, "duration", (duration.METHOD,)))
+
+
+@lru_cache(maxsize=4)
+def _usage_model(path: str, changed: int) -> usage.UsageModel | usage_history.UsageHistory:
+    del changed
+    file: ModelFile = load(path, "usage", (usage.METHOD, usage_history.METHOD))
+    return usage.UsageModel.of_file(file) if file.method == usage.METHOD else usage_history.of_file(file)

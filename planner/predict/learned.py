@@ -1,0 +1,247 @@
+"""Slowdowns learned from measured pairs: boosted trees on features of the victim and of its co-runners, likeness, or both.
+
+``learned`` is Geng et al.'s IAPP: what is known of the victim, the sum and the maximum over its co-runners, what they come to
+together, and the GPU model; monotone where physics says so (more contention never predicts less slowdown). ``similarity``
+is their IASP. ``blend``, the default, mixes both; how much of each, and how far the truth may lie above, is
+judged apart for pairs of jobs that were measured with others and for pairs with a job that never was, because trees are better
+on some tables and likeness on others, and the first are predicted far better than the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from planner.predict.pairs import Alone, Pair, Work
+from planner.predict.similarity import Cells, Jobs, Similarity
+from planner.predict.trees import Trees
+from planner.predict.works import BANDWIDTH_GB_S, OWN, Works
+
+METHODS = ("blend", "learned", "similarity")
+#: Of a job's vector, what several co-runners use together; of all of it, the largest counts.
+ADDED = ("utilisation_pct", "bandwidth_pct", "memory_mib")
+TOGETHER = (
+    "total_utilisation",
+    "excess_utilisation",
+    "product_utilisation",
+    "total_bandwidth",
+    "steps_ratio",
+)
+#: More of these never means less slowdown.
+CONTENTION = ("utilisation_pct", "bandwidth_pct", *TOGETHER[:4])
+#: No speed beside others is predicted below this.
+SLOWEST = 0.05
+#: Vectors that lie further out than this many standard deviations are held there.
+FARTHEST = 4.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A job on a GPU model, as a row or a snapshot names it."""
+
+    gpu_model: str
+    work: Work
+    alone: Alone
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A victim and all that share its GPU."""
+
+    victim: Entry
+    beside: tuple[Entry, ...]
+
+
+def entries(pair: Pair) -> tuple[Entry, Entry]:
+    """The two jobs of a row."""
+    return Entry(pair.gpu_model, pair.a, pair.alone_a), Entry(pair.gpu_model, pair.b, pair.alone_b)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far the truth lies beyond a prediction: an error scale that grows with the predicted loss of speed.
+
+    Normalised conformal prediction (Lei et al., JASA 113, 2018, sec. 5): ``quantile`` of the errors that were made on
+    unseen rows, over their scale ``base + growth (1 - speed)``.
+    """
+
+    base: float
+    growth: float
+    quantile: float
+
+    def below(self, speed: np.ndarray) -> np.ndarray:
+        """The speed that one in ten is slower than, never above the prediction itself."""
+        wide = self.base + self.growth * (1 - speed)
+        return np.clip(speed - max(0.0, self.quantile) * wide, SLOWEST, speed)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Jobs into numbers, with the means and standard deviations of the jobs that were measured."""
+
+    works: Works
+    gpus: tuple[str, ...]
+    mean: np.ndarray
+    deviation: np.ndarray
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the trees' features."""
+        own = self.works.columns
+        return (
+            *(f"victim:{c}" for c in own),
+            *(f"sum:{c}" for c in ADDED),
+            *(f"max:{c}" for c in own),
+            *TOGETHER,
+            "gpu_bandwidth_gb_s",
+        )
+
+    @property
+    def monotone(self) -> list[int]:
+        """For each column how the speed may follow it."""
+        said = {f"{what}:{c}" for what in ("sum", "max") for c in CONTENTION} | set(CONTENTION)
+        return [-1 if c in said else 0 for c in self.columns]
+
+    def vector(self, entry: Entry) -> np.ndarray:
+        """One job's numbers, NaN where unknown."""
+        return self.works.vector(entry.gpu_model, entry.work, entry.alone)
+
+    def features(self, asks: Sequence[Ask]) -> np.ndarray:
+        """Shape (asks, columns), for the trees."""
+        known: dict[Entry, np.ndarray] = {}
+        for ask in asks:
+            for entry in (ask.victim, *ask.beside):
+                if entry not in known:
+                    known[entry] = self.vector(entry)
+        added = [OWN.index(c) for c in ADDED]
+        rows = []
+        for ask in asks:
+            own = known[ask.victim]
+            others = np.stack([known[e] for e in ask.beside])
+            total, most = others[:, added].sum(0), others.max(0)
+            speed = BANDWIDTH_GB_S.get(ask.victim.gpu_model, np.nan)
+            rows.append([*own, *total, *most, *_together(own, total, most), speed])
+        return np.array(rows, float).reshape(len(asks), len(self.columns))
+
+    def jobs(self, entries: Sequence[Entry]) -> Jobs:
+        """For likeness: standardised, what is unknown at the mean."""
+        if not entries:
+            return Jobs((), np.zeros((0, len(self.mean))))
+        z = (np.stack([self.vector(e) for e in entries]) - self.mean) / self.deviation
+        z = np.clip(np.nan_to_num(z, nan=0.0), -FARTHEST, FARTHEST)
+        return Jobs(tuple(e.work for e in entries), z)
+
+    def cells(self, asks: Sequence[Ask]) -> tuple[Jobs, Cells]:
+        """Pairs as cells of the matrix; of several co-runners the first."""
+        numbers: dict[Entry, int] = {}
+        at = [[numbers.setdefault(e, len(numbers)) for e in (a.victim, a.beside[0])] for a in asks]
+        gpu = [self.gpus.index(a.victim.gpu_model) if a.victim.gpu_model in self.gpus else -1 for a in asks]
+        pairs = np.array(at, np.int64).reshape(len(asks), 2)
+        return self.jobs(list(numbers)), Cells(np.array(gpu, np.int64), pairs[:, 0], pairs[:, 1])
+
+
+def _together(own: np.ndarray, total: np.ndarray, most: np.ndarray) -> list[float]:
+    use, bandwidth = (OWN.index(c) for c in ("utilisation_pct", "bandwidth_pct"))
+    step = OWN.index("log_step_s")
+    both = float(own[use] + total[0])
+    return [
+        both,
+        max(0.0, both - 100) if both == both else np.nan,
+        float(own[use] * total[0]) / 100,
+        float(own[bandwidth] + total[1]),
+        float(own[step] - most[step]),
+    ]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted model of pairs.
+
+    ``share`` and ``spread`` have a value for known pairs and one for others; ``spread`` also one for each GPU model.
+    """
+
+    method: str
+    encoder: Encoder
+    known: frozenset[Work]
+    trees: Trees | None
+    similarity: Similarity | None
+    share: dict[str, float] = field(default_factory=lambda: {"known": 0.5, "unknown": 0.5})  # of the trees
+    spread: dict[str, Spread] = field(default_factory=dict)
+    feasibility: dict[str, Any] = field(
+        default_factory=dict
+    )  # planner.predict.feasibility's, as plain values
+    digest: str = ""  # of what it was fitted on
+
+    def speeds(self, asks: Sequence[Ask]) -> np.ndarray:
+        """Mean speed of each victim, 1 / slowdown, shape (asks,)."""
+        weight = np.array([self.share[k] for k in self.groups(asks)])
+        total = np.zeros(len(asks))
+        if self.trees is not None:
+            total += weight * self.trees.predict(self.encoder.features(asks))
+        if self.similarity is not None:
+            total += (1 - weight) * self.similarity.predict(*self.encoder.cells(asks))
+        return np.clip(total, SLOWEST, 1.0)
+
+    def slow_speeds(self, asks: Sequence[Ask], speeds: np.ndarray) -> np.ndarray:
+        """The speeds that one in ten is slower than, shape (asks,)."""
+        groups = self.groups(asks)
+        of = [
+            self.spread.get(f"{g} {a.victim.gpu_model}") or self.spread[g]
+            for g, a in zip(groups, asks, strict=True)
+        ]
+        return np.array([float(s.below(v)) for s, v in zip(of, speeds, strict=True)])
+
+    def groups(self, asks: Sequence[Ask]) -> list[str]:
+        """``known`` where both jobs were measured with others and the GPU model is known, else ``unknown``."""
+        gpus = set(self.encoder.gpus)
+        return [
+            "known"
+            if a.victim.gpu_model in gpus and all(e.work in self.known for e in (a.victim, *a.beside))
+            else "unknown"
+            for a in asks
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for a model file."""
+        return {
+            "works": self.encoder.works.as_json(),
+            "gpus": list(self.encoder.gpus),
+            "mean": self.encoder.mean.tolist(),
+            "deviation": self.encoder.deviation.tolist(),
+            "known": [
+                [w.name, w.dataset, w.batch, w.mixed]
+                for w in sorted(
+                    self.known, key=lambda w: (w.key, str(w.mixed))
+                )  # not said and no have one key
+            ],
+            "trees": self.trees.as_json() if self.trees else None,
+            "similarity": self.similarity.as_json() if self.similarity else None,
+            "share": self.share,
+            "feasibility": self.feasibility,
+            "spread": {k: [s.base, s.growth, s.quantile] for k, s in self.spread.items()},
+        }
+
+    @classmethod
+    def of_json(cls, method: str, told: dict[str, Any], digest: str = "") -> Fitted:
+        """From what ``as_json`` wrote."""
+        encoder = Encoder(
+            Works.of_json(told["works"]),
+            tuple(told["gpus"]),
+            np.array(told["mean"], float),
+            np.array(told["deviation"], float),
+        )
+        return cls(
+            method,
+            encoder,
+            frozenset(Work(*w) for w in told["known"]),
+            Trees.of_json(told["trees"]) if told["trees"] else None,
+            Similarity.of_json(told["similarity"]) if told["similarity"] else None,
+            dict(told["share"]),
+            {k: Spread(*s) for k, s in told["spread"].items()},
+            told["feasibility"],
+            digest,
+        )
