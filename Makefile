@@ -83,6 +83,6 @@ $(BIN)/python:
 $(OLDEST)/.dev: pyproject.toml constraints-oldest.txt
 	@$(MAKE) --no-print-directory VENV=$(OLDEST) $(OLDEST)/bin/python
 	@echo "Installing the oldest supported libraries into $(OLDEST)"
-	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e . pytest hypothesis networkx
+	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e '.[predict]' pytest hypothesis networkx
 	@$(OLDEST)/bin/python -m solvers.kernels
 	@touch $@

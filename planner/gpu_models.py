@@ -68,6 +68,7 @@ _PREFIXES = re.compile(r"^(?:nvidia-)?(?:tesla-|geforce-|quadro-|graphics-device
 _BOARDS = re.compile(r"-(?:sxm\d?|sxm-\d|pcie?|pg5\d\d?|dgxs|fhhl|shared|mps)(?=-|$)")
 _MIG_LABEL = re.compile(r"(?:-mig-|:(?:mig-)?)(\d+c?\.?\d*g\.\d+gb(?:\+[a-z.]+)?)$")
 _MIG_NAME = re.compile(r"\d+g\.\d+gb(?:\+[a-z.]+)?")
+_SIZE = re.compile(r"-\d+gb$")
 _JOINED_SIZE = re.compile(r"^(.+?)-?(\d+)-?(?:gib|gb|g)$")
 
 
@@ -101,6 +102,11 @@ def _of_card(text: str) -> str:
 def _plain(text: str) -> str:
     """Without the maker's, the line's and the board's name."""
     return _BOARDS.sub("", _PREFIXES.sub("", text)).strip("-")
+
+
+def without_size(model: str) -> str:
+    """A canonical model's name without a memory size or MIG profile: ``v100-16gb`` is a ``v100``."""
+    return _SIZE.sub("", model.partition(":")[0])
 
 
 def known_memory_mib(model: str) -> int | None:

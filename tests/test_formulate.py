@@ -437,3 +437,8 @@ def test_what_a_node_does_not_state_is_not_told():
     gang = job(gpus=2, cpus=20, max_nodes=2)
     (excluded,) = problem_of([gang], nodes=[node(cpus=8), node()]).excluded
     assert excluded.detail == "needs 20 CPUs; the largest node has 8"
+
+
+def test_a_job_of_which_nothing_is_known_is_not_called_rare():
+    f = problem_of([job(profile="x", gpu_utilisation_pct=None), job()])
+    assert [w for w in f.warnings if "rare" in w] == []

@@ -408,5 +408,5 @@ def test_the_table_of_keys_says_type_unit_limits_and_default():
 
 def test_a_plan_on_a_table_says_how_many_pairs_the_table_did_not_know():
     shown = str(plan_page(a_plan(predicted=Predicted(pairs_from_table=4, pairs_from_fallback=2))))
-    assert "slowdowns of 4 pairs from the table and 2 by utilisation" in shown
+    assert "slowdowns of 4 pairs from the table and 2 by a formula" in shown
     assert "by utilisation" not in str(plan_page(a_plan()))

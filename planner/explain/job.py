@@ -12,7 +12,7 @@ from planner.explain.fixes import Replan, fix_and_cost
 from planner.explain.moved import why_moved
 from planner.explain.terms import job_terms, placed_of
 from planner.formulate import formulate
-from planner.model import Name, Noun
+from planner.model import Job, Name, Noun
 from planner.plan import Assignment, Deferred, Fix, Inputs, Plan, Reason
 from planner.validate.scene import Occupant, Scene, scene_of
 from solvers.problem import MILLI
@@ -57,6 +57,7 @@ class Explanation(Noun):
     slowdown: float | None = None
     costs: Share | None = None
     memory: str = Field("", description="where its memory figure comes from")
+    foretold: str | None = Field(None, description="what fitted models said of it, and by what they knew it")
     spread: str | None = Field(None, description="the rule that kept it off nodes in use")
     move: str | None = Field(None, description="why it moves or stops, and what that gains and costs")
     reason: Reason | None = None
@@ -116,6 +117,7 @@ def _placed(plan: Plan, inputs: Inputs, a: Assignment) -> Explanation:
         slowdown=a.slowdown,
         costs=costs,
         memory=_memory(scene, o),
+        foretold=_foretold(scene, o.job),
         spread=_spread(plan, inputs, scene, o),
         move=move,
     )
@@ -158,6 +160,22 @@ def _memory(scene: Scene, o: Occupant) -> str:
         return text
     fence = "held to it" if o.assignment.fenced else "nothing holds tenants to theirs"
     return f"{text}; {margin} MiB are kept free beside others ({fence})"
+
+
+def _foretold(scene: Scene, job: Job) -> str | None:
+    """``remaining time by runs of the same user, name; memory and utilisation by the graph of bert/squad``."""
+    said = scene.forecast.predictor.predicted.get(job.id)
+    if said is None:
+        return None
+    parts = []
+    for what, by in (
+        ("remaining time", said.duration_from),
+        ("memory and utilisation", said.usage_from),
+    ):
+        if by is not None:
+            whose = f"the {by}" if by.startswith("graph of ") else "runs of the same " + by.replace("+", ", ")
+            parts.append(f"{what} by {whose}")
+    return "; ".join(parts) or None
 
 
 # ---- forced spreading ----
@@ -216,6 +234,8 @@ def _running_lines(e: Explanation) -> list[str]:
     if e.move:
         lines.append(f"why it moves: {e.move}")
     lines.append(f"memory: {e.memory}")
+    if e.foretold:
+        lines.append(f"foretold: {e.foretold}")
     if e.spread:
         lines.append(f"why there: {e.spread}")
     return lines

@@ -53,7 +53,8 @@ def interference_types(
         tenants = [_tenant(v, k, share_step, step, model.uses) for v, k in zip(views, known, strict=True)]
         if len(set(tenants)) <= policy.interference_types:
             break
-    else:
+    told_apart = tenants
+    if len(set(tenants)) > policy.interference_types:
         tenants = _most_common(tenants, policy.interference_types)
     numbers: dict[Tenant, int] = {}
     of_job = np.array([numbers.setdefault(t, len(numbers)) for t in tenants], np.int64)
@@ -63,15 +64,15 @@ def interference_types(
         tuple(_name(t) for t in kept),
         kept,
         Interference(len(kept), len(kinds), _rows(kept, kinds, model), math.ceil(model.cap * MILLI)),
-        _warnings(views, tenants, step, policy.interference_types),
+        _warnings(told_apart, tenants, step, policy.interference_types),
     )
 
 
-def _warnings(views: list[JobView], tenants: list[Tenant], step: float, most: int) -> tuple[str, ...]:
+def _warnings(told_apart: list[Tenant], tenants: list[Tenant], step: float, most: int) -> tuple[str, ...]:
     out = []
     if step > STEPS[0][1]:
         out.append(f"utilisations are rounded up to {step} points to keep to {most} types")
-    lost = sum(t == NOTHING_KNOWN and v.tenant != NOTHING_KNOWN for t, v in zip(tenants, views, strict=True))
+    lost = sum(t != before for t, before in zip(tenants, told_apart, strict=True))
     if lost:
         out.append(
             f"{counted(lost, 'job')} of rare profiles {'shares' if lost == 1 else 'share'} with nobody, to keep to {most} types"

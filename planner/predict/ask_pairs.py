@@ -10,9 +10,9 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.predict.feasibility import DOUBTFUL, Feasibility
-from planner.predict.learned import METHODS, Ask, Fitted, entries
+from planner.predict.learned import METHODS, Ask, Entry, Fitted, entries
 from planner.predict.model_file import load
-from planner.predict.pairs import Pair, read_pairs
+from planner.predict.pairs import Alone, Pair, Work, read_pairs
 
 DIGITS = 6
 
@@ -21,11 +21,22 @@ def load_fitted(path: Path | str) -> Fitted:
     """A model of slowdowns from its file. Raises InputError."""
     file = load(path, "interference", METHODS)
     try:
-        return Fitted.of_json(file.method, file.parameters, file.training.digest)
-    except (KeyError, TypeError, ValueError) as error:
+        model = Fitted.of_json(file.method, file.parameters, file.training.digest)
+        _try(model)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(
             f"{path}: parameters", f"{type(error).__name__}: {error}", "what planner fit interference wrote"
         ) from None
+    return model
+
+
+def _try(model: Fitted) -> None:
+    """Ask one question of each group, because parts that do not fit together show only then."""
+    Feasibility.of_json(model.feasibility)
+    gpu, work = next(iter(model.encoder.works.profiles), ("", Work("")))
+    both = [Entry(gpu, w, Alone()) for w in (work, Work(""))]
+    asks = [Ask(a, (b,)) for a in both for b in both]
+    model.slow_speeds(asks, model.speeds(asks))
 
 
 def answers(model: Fitted, pairs: Sequence[Pair]) -> list[dict[str, Any]]:

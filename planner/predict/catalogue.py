@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
@@ -66,6 +66,7 @@ def _architecture(key: str, entry: dict[str, Any]) -> Architecture:
     )
 
 
+@lru_cache(maxsize=4096)
 def find(name: str, dataset: str | None = None) -> Architecture | None:
     """The architecture that people call by this name, with the inputs of that data set; None if not known.
 

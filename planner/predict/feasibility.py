@@ -48,7 +48,7 @@ class Feasibility:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        works = sorted(self.factors, key=lambda w: w.key)
+        works = sorted(self.factors, key=lambda w: (w.key, str(w.mixed)))
         return {
             "factors": [[w.name, w.dataset, w.batch, w.mixed, self.factors[w]] for w in works],
             "thresholds": self.thresholds,

@@ -294,7 +294,10 @@ def fit_files(
     model, scores = fit(pairs, profiles, method, heard)
     files = (pairs_path.name, *((profiles_path.name,) if profiles_path else ()))
     training = Training(
-        digest=digest(p.raw for p in pairs), rows=len(pairs), files=files, about="planner fit interference"
+        digest=digest([*(p.raw for p in pairs), *(f"{k}" for k in profiles.items())]),
+        rows=len(pairs),
+        files=files,
+        about="planner fit interference",
     )
     return ModelFile(
         kind="interference",

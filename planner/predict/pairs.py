@@ -24,6 +24,8 @@ SLOWDOWN = ("slowdown_a", "slowdown_b")
 PROFILE_NEEDED = ("gpu_type", "model")
 #: Speeds beside another job that were measured above the speed alone are noise.
 FASTEST = 1.0
+#: Beyond these a number is no measurement, and its square or its inverse may be none at all.
+SMALLEST, LARGEST = 1e-9, 1e12
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,7 @@ def _flag(row: Row, key: str, at: str) -> bool | None:
     return bool(value)
 
 
-def _number(row: Row, key: str, at: str, *, least: float = 0, most: float = math.inf) -> float | None:
+def _number(row: Row, key: str, at: str, *, least: float = 0, most: float = LARGEST) -> float | None:
     """A cell as a finite number within its range; None if it is empty."""
     if key not in row:
         return None
@@ -238,8 +240,10 @@ def _number(row: Row, key: str, at: str, *, least: float = 0, most: float = math
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and least <= value <= most):
-        accepted = f"a number of at least {least:g}" + ("" if most == math.inf else f", at most {most:g}")
-        raise InputError(f"{at}: {key}", f"got {shown(row[key])}", accepted)
+        upper = f", at most {most:g}" if most < LARGEST or value > most else ""
+        raise InputError(f"{at}: {key}", f"got {shown(row[key])}", f"a number of at least {least:g}{upper}")
+    if 0 < value < SMALLEST:
+        raise InputError(f"{at}: {key}", f"got {shown(row[key])}", f"0, or at least {SMALLEST:g}")
     return value
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from planner.gpu_models import without_size
 from planner.policy import InterferenceSpec, TableRow
 from planner.predict.ask_pairs import load_fitted
 from planner.predict.learned import Ask, Entry, Fitted
@@ -46,8 +47,8 @@ def as_table(
     strange = sorted(p for p, work in known.items() if work is None)
     chosen = [p for p, _ in counts.most_common() if known[p] is not None][: policy.interference_types]
     there = sorted({g.model for g in snapshot.cluster.gpus})
-    gpus = [g for g in there if g in model.encoder.gpus]
-    rows = [row for gpu in gpus for row in _rows(model, gpu, chosen, upper)]
+    fitted = {g: m for g in there if (m := _measured_as(g, model.encoder.gpus)) is not None}
+    rows = [row for gpu, as_gpu in fitted.items() for row in _rows(model, gpu, as_gpu, chosen, upper)]
     table = spec.model_copy(
         update={
             "kind": "table",
@@ -56,22 +57,31 @@ def as_table(
             "rows_from": f"{path.name}, {model.digest}",
         }
     )
-    return table, tuple(_warnings(strange, counts, [g for g in there if g not in gpus], spec.fallback))
+    return table, tuple(_warnings(strange, counts, [g for g in there if g not in fitted], spec.fallback))
 
 
-def _rows(model: Fitted, gpu: str, profiles: list[str], upper: bool) -> list[TableRow]:
+def _measured_as(gpu: str, measured: tuple[str, ...]) -> str | None:
+    """The GPU model of the fit that a cluster's is: itself, or the same without or with another memory size."""
+    if gpu in measured:
+        return gpu
+    return next((m for m in measured if ":" not in gpu and without_size(m) == without_size(gpu)), None)
+
+
+def _rows(model: Fitted, gpu: str, as_gpu: str, profiles: list[str], upper: bool) -> list[TableRow]:
     works = model.encoder.works
     entries = []
     for profile in profiles:
         work = works.by_name(profile)
         assert work is not None
-        entries.append(Entry(gpu, work, works.profiles.get((gpu, work), Alone())))
+        entries.append(Entry(as_gpu, work, works.profiles.get((as_gpu, work), Alone())))
     asks = [Ask(v, (o,)) for v in entries for o in entries]
     names = [(v, o) for v in profiles for o in profiles]
     speeds = model.speeds(asks)
     used = model.slow_speeds(asks, speeds) if upper else speeds
     return [
-        TableRow(gpu_model=gpu, profile=v, beside=o, slowdown=math.ceil(DIGITS / s - 1e-6) / DIGITS)
+        TableRow.model_construct(
+            gpu_model=gpu, profile=v, beside=o, slowdown=math.ceil(DIGITS / s - 1e-6) / DIGITS
+        )
         for (v, o), s in zip(names, used.tolist(), strict=True)
     ]
 

@@ -127,9 +127,20 @@ class Similarity:
         return np.linalg.solve(alike, self.speed - self.means[self.cells.gpu])
 
     def predict(self, jobs: Jobs, cells: Cells) -> np.ndarray:
-        """Mean speeds of cells of these jobs, shape (cells,); a GPU model that is not known is number -1."""
-        alike = cells.likeness(self.cells, jobs.likeness(self.jobs, self.kernel), self.kernel)
-        out: np.ndarray = alike @ self.weights + self.means[cells.gpu]
+        """Mean speeds of cells of these jobs, shape (cells,); a GPU model that is not known is number -1.
+
+        The kernel is a sum of products of one factor for the victim and one for the co-runner, so that all pairs of the jobs on a
+        GPU model are a product of two matrices.
+        """
+        alike = jobs.likeness(self.jobs, self.kernel)
+        victims, beside = alike[:, self.cells.victim], alike[:, self.cells.beside]
+        out = self.means[cells.gpu]
+        for gpu in np.unique(cells.gpu).tolist():
+            weights = self.weights * np.where(self.cells.gpu == gpu, 1, self.kernel.across)
+            pairs = self.kernel.product * (victims * weights) @ beside.T
+            pairs += self.kernel.single * ((victims @ weights)[:, None] + (beside @ weights)[None])
+            here = cells.gpu == gpu
+            out[here] += pairs[cells.victim[here], cells.beside[here]]
         return out
 
     def left_out(self, partner: np.ndarray) -> np.ndarray:

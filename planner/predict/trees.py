@@ -8,6 +8,7 @@ ensemble.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,17 +38,32 @@ class Trees:
         """Shape (rows,) from features of shape (rows, columns); NaN takes the side learned for it."""
         if not len(x):
             return np.zeros(0)
-        trees = np.arange(len(self.feature))[None]
-        at = np.zeros((len(x), len(self.feature)), np.int64)
-        rows = np.arange(len(x))[:, None]
+        feature, threshold, missing_left, left, right, value = self._flat
+        starts = np.arange(len(self.feature)) * self.feature.shape[1]
+        at = np.repeat(starts[None], len(x), axis=0)
+        rows = (np.arange(len(x)) * x.shape[1])[:, None]
+        cells, unknown = x.ravel(), np.isnan(x).ravel()
         for _ in range(self.depth):
-            value = x[rows, self.feature[trees, at]]
-            goes_left = np.where(
-                np.isnan(value), self.missing_left[trees, at], value <= self.threshold[trees, at]
-            )
-            at = np.where(goes_left, self.left[trees, at], self.right[trees, at])
-        total: np.ndarray = self.base + self.value[trees, at].sum(1)
+            cell = rows + feature.take(at)
+            goes_left = cells.take(cell) <= threshold.take(at)  # a comparison with NaN is false
+            goes_left |= unknown.take(cell) & missing_left.take(at)
+            at = np.where(goes_left, left.take(at), right.take(at))
+        total: np.ndarray = self.base + value.take(at).sum(1)
         return total
+
+    @cached_property
+    def _flat(self) -> tuple[np.ndarray, ...]:
+        """The node arrays in one piece each, children as positions there."""
+        starts = (np.arange(len(self.feature)) * self.feature.shape[1])[:, None]
+        arrays = (
+            self.feature,
+            self.threshold,
+            self.missing_left,
+            starts + self.left,
+            starts + self.right,
+            self.value,
+        )
+        return tuple(a.ravel() for a in arrays)
 
     def as_json(self) -> dict[str, Any]:
         """Plain lists, in full precision."""

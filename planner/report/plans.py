@@ -139,7 +139,7 @@ def _basis(p: Predicted) -> str:
     if not p.pairs_from_table + p.pairs_from_fallback:
         return ""
     return (
-        f", slowdowns of {p.pairs_from_table} pairs from the table and {p.pairs_from_fallback} by utilisation"
+        f", slowdowns of {p.pairs_from_table} pairs from the table and {p.pairs_from_fallback} by a formula"
     )
 
 
