@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from planner.model import Name, Noun, Snapshot
-from planner.policy import Policy, PredictorSpec
+from planner.policy import Links, Policy, PredictorSpec
 
 Reason = Literal[
     "held",
@@ -45,6 +45,7 @@ class JobForecast(Noun):
     remaining_s: float | None = Field(None, description="alone, on the fastest allowed model, p50")
     remaining_p90_s: float | None = None
     remaining_p95_s: float | None = None
+    links: Links | None = Field(None, description="its run time factors; None: the predictor's, for all jobs")
 
 
 class Forecast(Noun):

@@ -136,6 +136,9 @@ class TableRow(Noun):
     slowdown: Annotated[Number, Field(ge=1)] | None = Field(
         description="run time beside it over run time alone; null: must not share"
     )
+    observations: Count | None = Field(
+        None, description="how many measurements it is the mean of; null: it counts as it stands"
+    )
 
 
 class InterferenceSpec(Noun):
@@ -148,6 +151,10 @@ class InterferenceSpec(Noun):
 
     kind: Literal["utilisation", "time-sharing", "table", "model"] = Field(
         "time-sharing", description="which model"
+    )
+    shrinkage: Annotated[Number, Field(ge=0, le=1000)] = Field(
+        2.0,
+        description="as many observations the fallback's prediction counts as, beside measured ones of a table",
     )
     fallback: Literal["utilisation", "time-sharing"] = Field(
         "time-sharing", description="for pairs that a table or model does not know"
@@ -226,6 +233,9 @@ class PredictedJob(Noun):
         None, description="per GPU, when alone, p50"
     )
     usage_from: str | None = Field(None, description="which of its traits, or which graph")
+    links: Links | None = Field(
+        None, description="of a gang, by what its graph exchanges; null: as predictor.links"
+    )
 
 
 class PredictorSpec(Noun):

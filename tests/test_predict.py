@@ -116,6 +116,22 @@ def test_excesses_of_a_table_add_for_three_or_more():
     assert found == pytest.approx(1.7)
 
 
+def test_a_measured_pair_of_few_observations_is_drawn_towards_the_prediction():
+    """The hinge says 1 + 1 x 2 x 1/2 = 2 of two busy jobs; one measurement of 1.4 counts 1 and the hinge 2."""
+
+    def said(**fields):
+        row = TableRow(gpu_model="t4", profile="a", beside="b", slowdown=1.4, **fields)
+        spec = InterferenceSpec(kind="table", fallback="utilisation", rows=(row,), shrinkage=2)
+        return slowdown(build(spec), "t4", Tenant("a", 100), [Tenant("b", 100)])
+
+    assert said() == 1.4
+    assert said(observations=1) == pytest.approx((1 * 1.4 + 2 * 2.0) / 3)
+    assert said(observations=6) == pytest.approx((6 * 1.4 + 2 * 2.0) / 8)
+    unknown = TableRow(gpu_model="t4", profile="a", beside="b", slowdown=1.4, observations=1)
+    model = build(InterferenceSpec(kind="table", rows=(unknown,)))
+    assert slowdown(model, "t4", Tenant("a", None), [Tenant("b", None)]) == 1.4  # nothing to be drawn towards
+
+
 def test_an_empty_slowdown_in_a_table_means_must_not_share():
     model = table(("t4", "a", "b", None))
     assert slowdown(model, "t4", Tenant("a", 10), [Tenant("b", 10)]) is None

@@ -275,7 +275,7 @@ def test_a_wrong_parquet_table_is_told_its_row(refusal, tmp_path, columns, line)
     ("table", "line"),
     [
         ("gpu_model,profile,beside,slowdwn\n", "t.csv: line 1: no column slowdown; accepted: the columns gpu_model, profile, beside, slowdown"),
-        ("gpu_model,profile,beside,slowdown,x\n", "t.csv: line 1: unknown column 'x'; known: gpu_model, profile, beside, slowdown"),
+        ("gpu_model,profile,beside,slowdown,x\n", "t.csv: line 1: unknown column 'x'; known: gpu_model, profile, beside, slowdown, observations"),
         ("gpu_model,profile,beside,slowdown\nt4,a,b,1.2x\n", "t.csv: line 2, slowdown: got '1.2x'; accepted: a number"),
         ("gpu_model,profile,beside,slowdown\nt4,a,b,0.9\n", "t.csv: line 2, slowdown: got 0.9; accepted: >= 1"),
         ("gpu_model,profile,beside,slowdown\nt4,a,,1.2\n", "t.csv: line 2, beside: is missing"),

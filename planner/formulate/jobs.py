@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from planner.formulate.contract import Capabilities
     from planner.model import Job, Node, Snapshot
     from planner.plan import JobForecast, Reason
-    from planner.policy import Policy, PredictorSpec
+    from planner.policy import Links, Policy, PredictorSpec
 
     OnKind = Callable[["JobView", Kind], int]
 
@@ -123,10 +123,27 @@ def speeds(views: list[JobView], kinds: tuple[Kind, ...], predictor: PredictorSp
     return out
 
 
+def link_factors(views: list[JobView], most: np.ndarray, common: Links) -> np.ndarray:
+    """Run time factor of each job by its slowest link, thousandths; its own where predicted; (J, 3).
+
+    Parameters
+    ----------
+    most
+        The most nodes each queued job may be on; (J,). Its own factor of the network, which may be large, is not held
+        against a job that never leaves a node.
+    """
+    out = np.empty((len(views), 3))
+    for i, v in enumerate(views):
+        own = v.forecast.links or common
+        stays = v.forecast.links is not None and not v.job.running and most[i] == 1
+        out[i] = own.nvlink, own.pcie, own.pcie if stays else own.network
+    return np.rint(out * MILLI).astype(np.int64)
+
+
 def caps(
-    views: list[JobView], speed: np.ndarray, policy: Policy, network_milli: int, now_s: float
+    views: list[JobView], speed: np.ndarray, policy: Policy, network_milli: np.ndarray, now_s: float
 ) -> np.ndarray:
-    """Largest slowdown each job may be given on each kind, thousandths; (J, M).
+    """Largest slowdown each job may be given on each kind, thousandths; (J, M). ``network_milli``: its factor there; (J,).
 
     The lowest of the policy's cap, its own, and the one that keeps its wall time: p95 duration x p95 slowdown
     fits the time limit. Where not even its duration alone fits, it shares only where that costs it nothing.
@@ -140,7 +157,7 @@ def caps(
         if limit is None or upper is None:
             continue
         elapsed = max(0.0, now_s - v.job.started_s) if v.job.running and v.job.started_s is not None else 0.0
-        k = network_milli / MILLI if v.job.gpus > 1 else 1.0
+        k = network_milli[i] / MILLI if v.job.gpus > 1 else 1.0
         ratio = (limit - elapsed) * np.maximum(speed[i], 1) / MILLI / (upper * k)
         wall = 1 + np.maximum(0, ratio - 1) / (1 + policy.beyond_plan)
         out[i] = np.minimum(out[i], np.floor(wall * MILLI + 1e-6).astype(np.int64))
@@ -352,15 +369,18 @@ def exclusions(
     stay: list[int] = []
     most: list[int] = []
     cache: dict[Any, tuple[int, str | None]] = {}
+    labelled: dict[tuple[tuple[str, str], ...], np.ndarray] = {}
     for i, v in enumerate(views):
         job = v.job
+        labels = tuple(sorted(job.node_labels.items()))
         key = (
             job.gpus, job.cpu_milli, job.host_memory_mib, job.max_nodes, job.gpus_per_node, job.gpu_models,
-            tuple(sorted(job.node_labels.items())), tuple(speed[i]), v.alone, v.forecast.gpu_memory_mib, job.gpu_share_milli,
+            labels, tuple(speed[i]), v.alone, v.forecast.gpu_memory_mib, job.gpu_share_milli,
         )  # fmt: skip
         if key not in cache:
-            matching = np.array([node_matches(job, n) for n in nodes], bool)
-            limit = default_max_nodes(job, on_kind[matching][:, speed[i] > 0])
+            if labels not in labelled:
+                labelled[labels] = np.array([node_matches(job, n) for n in nodes], bool)
+            limit = default_max_nodes(job, on_kind[labelled[labels]][:, speed[i] > 0])
             cache[key] = limit, never_fits(v, speed[i], cluster, nodes, limit, capabilities.equal_per_node)
         limit, why_never = cache[key]
         most.append(limit)

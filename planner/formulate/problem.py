@@ -12,7 +12,7 @@ from planner.formulate.contract import Capabilities, Formulated
 from planner.formulate.reserve import with_reservations
 from planner.formulate.types import interference_types
 from planner.predict.interference import build
-from solvers.problem import MILLI, Problem
+from solvers.problem import MILLI, NETWORK, Problem
 
 if TYPE_CHECKING:
     from planner.formulate.jobs import JobView
@@ -78,10 +78,8 @@ def _problem(
     most: np.ndarray,
     types: Types,
 ) -> tuple[Problem, costs.Load, float]:
-    links = forecast.predictor.links
-    link = np.array([links.nvlink, links.pcie, links.network])
-    link_milli = np.tile(np.rint(link * MILLI).astype(np.int64), (len(views), 1))
-    cap = jobs.caps(views, speed, policy, int(link_milli[0, 2]) if len(views) else MILLI, snapshot.now_s)
+    link_milli = jobs.link_factors(views, most, forecast.predictor.links)
+    cap = jobs.caps(views, speed, policy, link_milli[:, NETWORK], snapshot.now_s)
     load = _load(views, snapshot, policy)
     open_gpus = int((~cluster.gpu_closed).sum())
     charge = costs.charges(load, policy, _pause_s(views, policy), len(cluster.gpu_ids), open_gpus)
@@ -128,7 +126,7 @@ def _problem(
             share_group=jobs.share_groups(views, policy),
             movable=movable & np.array([v.job.movable for v in views], bool),
             preemptible=movable & np.array([v.job.preemptible for v in views], bool),
-            link_milli=link_milli.reshape(len(views), 3),
+            link_milli=link_milli,
             speed_milli=speed,
             memory_mib=_on_kinds(views, cluster, jobs.memory_on),
             share=_on_kinds(views, cluster, jobs.share_on),

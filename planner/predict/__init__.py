@@ -74,6 +74,7 @@ def _job_forecast(job: Job, snapshot: Snapshot, policy: Policy, said: PredictedJ
         remaining_s=remaining,
         remaining_p90_s=p90,
         remaining_p95_s=p95,
+        links=said.links if job.gpus > 1 else None,
     )
 
 

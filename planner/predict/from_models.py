@@ -1,8 +1,8 @@
 """What fitted models say of jobs that declare nothing: remaining time from history, usage from history or from the graph.
 
 A job is known by its user, account, name, script or image digest and shape, each key backing off to a coarser one; by its
-profile, where that names a known architecture. What only all jobs together, or all of its size, would tell is no forecast: then the
-value stays unknown, and a job without a memory forecast runs alone.
+profile, where that names a known architecture, which also tells what a gang loses to its links. What only all jobs together, or all
+of its size, would tell is no forecast: then the value stays unknown, and a job without a memory forecast runs alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from planner.gpu_models import canonical_model
 from planner.policy import SHIPPED, PredictedJob
-from planner.predict import catalogue, duration, keyed, usage, usage_history
+from planner.predict import catalogue, communication, duration, keyed, usage, usage_history
 from planner.predict.history import normalised
 from planner.predict.memory import Training
 from planner.predict.model_file import ModelFile, load
@@ -26,7 +26,8 @@ from planner.quantities import counted
 
 if TYPE_CHECKING:
     from planner.model import Job, Snapshot
-    from planner.policy import PredictorSpec
+    from planner.policy import Links, PredictorSpec
+    from planner.predict.graph import Features
 
 #: Levels of the history that say no more than a job's size.
 USELESS = frozenset({"gpus", "all"})
@@ -49,9 +50,11 @@ def said(snapshot: Snapshot, spec: PredictorSpec) -> tuple[dict[str, PredictedJo
         _add(found, jobs, _durations(snapshot, jobs, _duration_model(*_stamp(spec.duration.path))))
         warnings += _unknown(jobs, found, "remaining_s", "duration")
     if spec.usage.path:
-        jobs = [j for j in snapshot.jobs if j.gpus and _lacks(j) and j.id not in spec.predicted]
+        # A gang that declares its usage still has links to ask for.
+        jobs = [j for j in snapshot.jobs if (j.gpus > 1 or _lacks(j)) and j.id not in spec.predicted]
         _add(found, jobs, _usages(snapshot, jobs, spec.usage.path, spec.usage.context_mib))
-        warnings += _unknown(jobs, found, "gpu_memory_mib", "usage")
+        lacking = [j for j in jobs if _lacks(j)]
+        warnings += _unknown(lacking, found, "gpu_memory_mib", "usage")
     return found, tuple(warnings)
 
 
@@ -67,14 +70,18 @@ def durations(snapshot: Snapshot, path: str) -> list[dict[str, Any]]:
 
 
 def _lacks(job: Job) -> bool:
-    return job.gpu_share_milli is None and None in (job.gpu_memory_mib, job.gpu_utilisation_pct)
+    return (
+        job.gpus > 0 and job.gpu_share_milli is None and None in (job.gpu_memory_mib, job.gpu_utilisation_pct)
+    )
 
 
 def _add(found: dict[str, PredictedJob], jobs: Sequence[Job], said: Iterator[PredictedJob | None]) -> None:
+    """What is said of jobs, to what was said of them before."""
     for job, more in zip(jobs, said, strict=True):
         if more is not None:
-            before = found.get(job.id, PredictedJob()).model_dump(exclude_none=True)
-            found[job.id] = PredictedJob.model_validate(before | more.model_dump(exclude_none=True))
+            before = found.get(job.id)
+            known = {} if before is None else {k: v for k, v in before if v is not None}
+            found[job.id] = more.model_copy(update=known) if known else more
 
 
 def _unknown(jobs: Sequence[Job], found: dict[str, PredictedJob], key: str, what: str) -> list[str]:
@@ -109,7 +116,7 @@ def _usages(
     if isinstance(model, usage.UsageModel):
         model = model if context_mib is None else model.with_context(context_mib)
         models = sorted({g.model.partition(":")[0] for g in snapshot.cluster.gpus})
-        return (_by_graph(j, model, models) for j in jobs)
+        return _by_graphs(jobs, model, models)
     return _by_history(jobs, model)
 
 
@@ -129,6 +136,18 @@ def _by_history(jobs: Sequence[Job], model: usage_history.UsageHistory) -> Itera
         )
 
 
+def _by_graphs(
+    jobs: Sequence[Job], model: usage.UsageModel, gpu_models: Sequence[str]
+) -> Iterator[PredictedJob | None]:
+    """Of each job; those of one profile, size and choice of GPU models are asked for once."""
+    told: dict[tuple[str | None, int, tuple[str, ...]], PredictedJob | None] = {}
+    for job in jobs:
+        alike = job.profile, job.gpus, job.gpu_models
+        if alike not in told:
+            told[alike] = _by_graph(job, model, gpu_models)
+        yield told[alike]
+
+
 def _by_graph(job: Job, model: usage.UsageModel, gpu_models: Sequence[str]) -> PredictedJob | None:
     """By the architecture that the profile names; of several GPU models, the most that it would use."""
     work = Work.of_key(job.profile) if job.profile is not None else None
@@ -143,7 +162,23 @@ def _by_graph(job: Job, model: usage.UsageModel, gpu_models: Sequence[str]) -> P
         gpu_memory_mib=max(u.memory_p95_mib for u in found),
         gpu_utilisation_pct=max(use) if use and len(known) == len(gpu_models) else None,
         usage_from=f"graph of {architecture.key}",
+        links=_links(job, model.busy, features, gpu_models, mixed=bool(work.mixed)),
     )
+
+
+def _links(
+    job: Job, busy: usage.BusyModel, features: Features, gpu_models: Sequence[str], *, mixed: bool
+) -> Links | None:
+    """What a gang loses to its links; of several GPU models on the fastest, whose steps are short beside what is exchanged.
+
+    The batch is that of each GPU. None: it is no gang, or some GPU model that it accepts is not known.
+    """
+    accepted = [g for g in gpu_models if not job.gpu_models or g in job.gpu_models]
+    if job.gpus < 2 or not accepted or any(canonical_model(g) not in usage.PEAK_TFLOPS for g in accepted):
+        return None
+    c = communication.default()
+    step_ms = c.step * min(busy.step_ms(features, g, TRAINING, mixed=mixed) for g in accepted)
+    return communication.links(step_ms, communication.gradient_bytes(features, mixed=mixed), job.gpus, c)
 
 
 def _level(sketches: keyed.Sketches, at: int) -> str | None:

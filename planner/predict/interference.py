@@ -12,13 +12,14 @@ passes the physical cores that come with a GPU.
 ``time-sharing`` (``planner.predict.timesharing``) has no threshold: jobs meet at the GPU by chance, the more often the
 longer each is there.
 
-``table`` uses measured directed pairs. For three or more tenants the excesses add; the co-tenants whose pair with
+``table`` uses measured directed pairs, those of few observations drawn towards the fallback's prediction: n measurements count
+n, the prediction as many as ``shrinkage`` says. For three or more tenants the excesses add; the co-tenants whose pair with
 the victim is not in the table contribute what the table's fallback predicts for the victim beside them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -222,6 +223,9 @@ class TableModel:
     profiles: frozenset[str]
     rest: UtilisationModel | TimeSharingModel
     cap: float
+    trust: dict[tuple[str, str, str], float] = field(
+        default_factory=dict
+    )  # weight of a pair of few observations
 
     @classmethod
     def of(cls, spec: InterferenceSpec, rest: UtilisationModel | TimeSharingModel) -> TableModel:
@@ -233,7 +237,12 @@ class TableModel:
         }
         known = frozenset(p for _, victim, beside in pairs for p in (victim, beside))
         worst = max((s for s in pairs.values() if not np.isnan(s)), default=1.0)
-        return cls(pairs, known, rest, max(spec.cap, worst))
+        trust = {
+            (r.gpu_model, r.profile, r.beside): r.observations / (r.observations + spec.shrinkage)
+            for r in spec.rows
+            if r.observations is not None and r.slowdown is not None and r.observations + spec.shrinkage > 0
+        }
+        return cls(pairs, known, rest, max(spec.cap, worst), trust)
 
     @property
     def uses(self) -> frozenset[str]:
@@ -260,8 +269,8 @@ class TableModel:
         measured = np.array([[value is not None for value in row] for row in found], bool)
         measured = measured.reshape(len(others), len(victims))
         excess = np.zeros(len(victims))
-        for row, known in zip(found, measured, strict=True):
-            excess[known] += np.array([value for value in row if value is not None]) - 1
+        for row, keys, known, other in zip(found, pairs, measured, others, strict=True):
+            excess[known] += self._shrunk(row, keys, known, victims, other)
         # Those of whom the same neighbours are not measured beside them go by the formula together.
         for mask in () if measured.all() else np.unique(measured.T, axis=0):
             who = np.flatnonzero((mask == measured.T).all(1))
@@ -270,3 +279,20 @@ class TableModel:
                 excess[who] += self.rest.slowdowns(gpu_model, [victims[i] for i in who.tolist()], rest) - 1
         # Python's min would lose a NaN, and with it a "must not share".
         return np.minimum(self.cap, 1 + excess)
+
+    def _shrunk(
+        self,
+        row: list[float | None],
+        keys: list[tuple[str, str, str]],
+        known: np.ndarray,
+        victims: Sequence[Tenant],
+        other: Tenant,
+    ) -> np.ndarray:
+        """Excess of the measured pairs; of few observations the mean with what the formula predicts, if it can."""
+        said = np.array([value for value in row if value is not None]) - 1
+        weight = np.array([self.trust.get(key, 1.0) for key, there in zip(keys, known, strict=True) if there])
+        if (weight == 1).all():
+            return said
+        who = [v for v, there in zip(victims, known, strict=True) if there]
+        predicted = self.rest.slowdowns(keys[0][0], who, [other]) - 1
+        return np.where(np.isnan(predicted), said, weight * said + (1 - weight) * predicted)

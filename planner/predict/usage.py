@@ -86,6 +86,16 @@ class BusyModel:
         self, f: Features, gpu_model: str, training: Training | None, *, mixed: bool
     ) -> float:
         """Percent of a step's time that some kernel runs. Raises InputError for a GPU model without peaks."""
+        busy, host = self._gpu_and_host_ms(f, gpu_model, training, mixed=mixed)
+        return 100 * busy / self._joined_ms(busy, host)
+
+    def step_ms(self, f: Features, gpu_model: str, training: Training | None, *, mixed: bool) -> float:
+        """Length of a step on one GPU alone. Raises InputError for a GPU model without peaks."""
+        return self._joined_ms(*self._gpu_and_host_ms(f, gpu_model, training, mixed=mixed))
+
+    def _gpu_and_host_ms(
+        self, f: Features, gpu_model: str, training: Training | None, *, mixed: bool
+    ) -> tuple[float, float]:
         peak, bandwidth = peaks(gpu_model)
         passes = 1 if training is None else PASSES
         arithmetic_ms = f.flops / (peak[mixed] * 1e9)
@@ -94,9 +104,12 @@ class BusyModel:
         kernels = OF_STEP + f.operators * (passes * (CASTS if mixed else 1.0) + updates)
         busy = self.work * passes * (arithmetic_ms + traffic_ms) + kernels * self.kernel_us / 1e3
         host = kernels * self.launch_us / 1e3 + self.wait_ms + self.sample_ms * f.batch
+        return busy, host
+
+    def _joined_ms(self, busy: float, host: float) -> float:
         # step = (busy^p + host^p)^(1/p), with the longer one taken out so that no power overflows
         longer, p = max(busy, host), self.sharpness
-        return 100 * busy / longer * float((1 + (min(busy, host) / longer) ** p) ** (-1 / p))
+        return longer * float((1 + (min(busy, host) / longer) ** p) ** (1 / p))
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ NO_CONFIG: Config = (None, None)
 
 N = TypeVar("N", bound=Noun)
 TABLE_COLUMNS = tuple(TableRow.model_fields)
+#: Columns of it that may be absent.
+OPTIONAL_COLUMNS = ("observations",)
 
 
 class PairTable(RootModel[tuple[TableRow, ...]]):
@@ -224,15 +226,21 @@ def _predictor(spec: PredictorSpec, path: Path) -> PredictorSpec:
 
 
 def read_table(path: Path) -> tuple[TableRow, ...]:
-    """An interference table: CSV with gpu_model, profile, beside, slowdown; no slowdown means never together."""
-    lines_and_rows = read_csv(path, needed=TABLE_COLUMNS, known=TABLE_COLUMNS)
+    """An interference table: CSV with gpu_model, profile, beside, slowdown, and observations if known.
+
+    No slowdown means never together.
+    """
+    lines_and_rows = read_csv(
+        path, needed=[c for c in TABLE_COLUMNS if c not in OPTIONAL_COLUMNS], known=TABLE_COLUMNS
+    )
     lines = [line for line, _ in lines_and_rows]
 
     def key(loc: Loc) -> str:
         return f"line {lines[int(loc[0])]}, {dotted(loc[1:])}"
 
     raw: list[dict[str, Any]] = [
-        {**row, "slowdown": _decimal(row.get("slowdown"))} for _, row in lines_and_rows
+        {**row, **{k: _decimal(row.get(k)) for k in ("slowdown", "observations")}}
+        for _, row in lines_and_rows
     ]
     rows = checked(PairTable, raw, str(path), key=key).root
     seen: dict[tuple[str, str, str], int] = {}

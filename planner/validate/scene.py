@@ -192,12 +192,11 @@ class Scene:
         return min(1.0, own / self._fastest[key]) if self._fastest[key] else 1.0
 
     def link(self, occupant: Occupant) -> float:
-        """k: run time factor of the slowest link between its GPUs; 1 without GPUs."""
-        return self._link(occupant.assignment.gpu_ids) if occupant.assignment.gpu_ids else 1.0
-
-    def _link(self, gpu_ids: tuple[str, ...]) -> float:
-        """Run time factor of the slowest link between the GPUs."""
-        links = self.forecast.predictor.links
+        """k: run time factor of the slowest link between its GPUs, the job's own where it is predicted; 1 without GPUs."""
+        gpu_ids = occupant.assignment.gpu_ids
+        if not gpu_ids:
+            return 1.0
+        links = occupant.forecast.links or self.forecast.predictor.links
         if len(gpu_ids) <= 1:
             return links.nvlink
         gpus = [self.snapshot.cluster.gpu_by_id[g] for g in gpu_ids]
