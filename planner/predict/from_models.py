@@ -101,7 +101,9 @@ def _durations(
         yield (
             None
             if level is None
-            else PredictedJob(remaining_s=p50, remaining_p90_s=p90, remaining_p95_s=p95, duration_from=level)
+            else PredictedJob.model_construct(
+                remaining_s=p50, remaining_p90_s=p90, remaining_p95_s=p95, duration_from=level
+            )
         )
 
 

@@ -112,20 +112,16 @@ class Encoder:
 
     def features(self, asks: Sequence[Ask]) -> np.ndarray:
         """Shape (asks, columns), for the trees."""
-        known: dict[Entry, np.ndarray] = {}
-        for ask in asks:
-            for entry in (ask.victim, *ask.beside):
-                if entry not in known:
-                    known[entry] = self.vector(entry)
+        if not asks:
+            return np.zeros((0, len(self.columns)))
+        entries, victims, beside, starts = _numbered(asks)
+        vectors = np.stack([self.vector(e) for e in entries])
+        own, others = vectors[victims], vectors[beside]
         added = [OWN.index(c) for c in ADDED]
-        rows = []
-        for ask in asks:
-            own = known[ask.victim]
-            others = np.stack([known[e] for e in ask.beside])
-            total, most = others[:, added].sum(0), others.max(0)
-            speed = BANDWIDTH_GB_S.get(ask.victim.gpu_model, np.nan)
-            rows.append([*own, *total, *most, *_together(own, total, most), speed])
-        return np.array(rows, float).reshape(len(asks), len(self.columns))
+        total = np.add.reduceat(others[:, added], starts, axis=0)
+        most = np.maximum.reduceat(others, starts, axis=0)  # unknown of one is unknown of all
+        bandwidth = np.array([BANDWIDTH_GB_S.get(e.gpu_model, np.nan) for e in entries])[victims]
+        return np.column_stack((own, total, most, _together(own, total, most), bandwidth))
 
     def jobs(self, entries: Sequence[Entry]) -> Jobs:
         """For likeness: standardised, what is unknown at the mean."""
@@ -137,24 +133,42 @@ class Encoder:
 
     def cells(self, asks: Sequence[Ask]) -> tuple[Jobs, Cells]:
         """Pairs as cells of the matrix; of several co-runners the first."""
-        numbers: dict[Entry, int] = {}
-        at = [[numbers.setdefault(e, len(numbers)) for e in (a.victim, a.beside[0])] for a in asks]
-        gpu = [self.gpus.index(a.victim.gpu_model) if a.victim.gpu_model in self.gpus else -1 for a in asks]
-        pairs = np.array(at, np.int64).reshape(len(asks), 2)
-        return self.jobs(list(numbers)), Cells(np.array(gpu, np.int64), pairs[:, 0], pairs[:, 1])
+        entries, victims, beside, starts = _numbered(asks)
+        gpu = [self.gpus.index(e.gpu_model) if e.gpu_model in self.gpus else -1 for e in entries]
+        at = np.array(gpu, np.int64)[victims] if entries else np.zeros(0, np.int64)
+        return self.jobs(entries), Cells(at, victims, beside[starts])
 
 
-def _together(own: np.ndarray, total: np.ndarray, most: np.ndarray) -> list[float]:
-    use, bandwidth = (OWN.index(c) for c in ("utilisation_pct", "bandwidth_pct"))
-    step = OWN.index("log_step_s")
-    both = float(own[use] + total[0])
-    return [
-        both,
-        max(0.0, both - 100) if both == both else np.nan,
-        float(own[use] * total[0]) / 100,
-        float(own[bandwidth] + total[1]),
-        float(own[step] - most[step]),
-    ]
+def _numbered(asks: Sequence[Ask]) -> tuple[list[Entry], np.ndarray, np.ndarray, np.ndarray]:
+    """All jobs of the asks once; the number of each victim, those of all co-runners, and where each ask's begin."""
+    numbers: dict[Entry, int] = {}
+    same: dict[int, int] = {}  # by identity: hashing an entry takes longer than all the rest
+
+    def number(entry: Entry) -> int:
+        found = same.get(id(entry))
+        if found is None:
+            found = same[id(entry)] = numbers.setdefault(entry, len(numbers))
+        return found
+
+    victims = np.array([number(a.victim) for a in asks], np.int64)
+    beside = np.array([number(e) for a in asks for e in a.beside], np.int64)
+    starts = np.cumsum([0, *(len(a.beside) for a in asks[:-1])]) if asks else np.zeros(0, np.int64)
+    return list(numbers), victims, beside, starts
+
+
+def _together(own: np.ndarray, total: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """What victims and co-runners come to; shape (asks, len(TOGETHER))."""
+    use, bandwidth, step = (OWN.index(c) for c in ("utilisation_pct", "bandwidth_pct", "log_step_s"))
+    both = own[:, use] + total[:, 0]
+    return np.column_stack(
+        (
+            both,
+            np.maximum(0, both - 100),
+            own[:, use] * total[:, 0] / 100,
+            own[:, bandwidth] + total[:, 1],
+            own[:, step] - most[:, step],
+        )
+    )
 
 
 @dataclass(frozen=True)
