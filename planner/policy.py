@@ -215,9 +215,21 @@ class FittedSpec(Noun):
     """A fitted model that is asked for what jobs do not declare."""
 
     path: str | None = Field(None, description="a file written by planner fit; null: none is asked")
+
+
+class UsageSpec(FittedSpec):
+    """A model of memory and utilisation, with what differs from site to site by more than models are off."""
+
     context_mib: Mib | None = Field(
         None,
         description="GPU memory of a process that has only begun to use a GPU, as nvidia-smi shows it here (usage)",
+    )
+    pcie_gb_s: Annotated[Number, Field(gt=0)] | None = Field(
+        None,
+        description="what a gang's exchange of gradients gets of PCIe (10^9 bytes a second); null: as fitted",
+    )
+    network_gb_s: Annotated[Number, Field(gt=0)] | None = Field(
+        None, description="the same of the network between nodes; null: as fitted, to a slow one"
     )
 
 
@@ -245,8 +257,8 @@ class PredictorSpec(Noun):
     duration: FittedSpec = Field(
         FittedSpec(), description="a model of durations, written by planner fit duration"
     )
-    usage: FittedSpec = Field(
-        FittedSpec(),
+    usage: UsageSpec = Field(
+        UsageSpec(),
         description="a model of memory and utilisation, written by planner fit usage; path: shipped asks the planner's own",
     )
     predicted: dict[str, PredictedJob] = Field(

@@ -13,7 +13,7 @@ from judged import seen
 from planner import predict, scenario
 from planner.epoch import plan_epoch
 from planner.formulate import formulate
-from planner.policy import FittedSpec, Links, PredictedJob, PredictorSpec
+from planner.policy import Links, PredictedJob, PredictorSpec, UsageSpec
 from planner.predict import coefficients, usage
 from planner.predict.catalogue import find
 from planner.predict.communication import Coefficients, default, factor, gradient_bytes, links
@@ -22,7 +22,7 @@ from planner.validate import problems_of
 #: 100 ms alone and 1 GB of gradients; a GB/s takes 1 s for what two GPUs exchange, 2 x 1/2 GB.
 STEP_MS, GB = 100.0, 1e9
 SLOW = Coefficients(nvlink_gb_s=100, pcie_gb_s=10, network_gb_s=1)
-SHIPPED = PredictorSpec(usage=FittedSpec(path="shipped"))
+SHIPPED = PredictorSpec(usage=UsageSpec(path="shipped"))
 
 # -- factors by hand ---------------------------------------------------------------------------------
 
@@ -310,3 +310,15 @@ def test_models_left_out_are_told_better_than_by_one_factor_for_all(gangs):
     ring, constant = (benchmark.left_out(apart, fit) for fit in (benchmark.ring([0.0]), benchmark.constant))
     for model in ring:
         assert benchmark.median({model: ring[model]}) < 0.2 < benchmark.median({model: constant[model]})
+
+
+def test_a_site_states_its_own_bandwidths():
+    gang = [job(id="g", gpus=2, profile="vgg16:16")]
+
+    def network(**stated):
+        spec = PredictorSpec(usage=UsageSpec(path="shipped", **stated))
+        found = predict.forecast(snapshot([node(2)], gang), policy(), spec).jobs[0].links
+        return found.network
+
+    assert network() == network(network_gb_s=default().network_gb_s)
+    assert network(network_gb_s=12, pcie_gb_s=12) < 0.5 * network()

@@ -281,3 +281,26 @@ def test_a_fifth_of_the_pairs_tells_the_others_on_gavels_gpus(data_dir, tmp_path
     for gpu, part in (("k80", 0.5), ("p100", 0.5), ("v100", 0.55)):
         assert mean[gpu][0] <= part * mean[gpu][1]
     assert mean["v100"][0] <= 0.095
+
+
+@pytest.mark.parametrize("method", ["learned", "similarity"])
+def test_mps_is_told_from_time_slices(small, method):
+    """Under MPS these jobs lose half of what they lose by time slices."""
+    pairs, profiles = small
+    half = [
+        replace(
+            p, sharing="mps", slowdown_a=1 + (p.slowdown_a - 1) / 2, slowdown_b=1 + (p.slowdown_b - 1) / 2
+        )
+        for p in pairs
+    ]
+    slices = [replace(p, sharing="time-slice") for p in pairs]
+    model = fit_model(directed([*slices, *half]), profiles, method)
+    asks = directed(slices).asks
+    loss = {
+        way: 1 - model.speeds([replace(a, sharing=way) for a in asks]).mean() for way in ("time-slice", "mps")
+    }
+    assert loss["mps"] < 0.75 * loss["time-slice"]
+    only = fit_model(directed(half), profiles, method)
+    assert only.speeds(asks) == pytest.approx(
+        only.speeds([replace(a, sharing="mps") for a in asks]), abs=1e-9
+    )

@@ -67,6 +67,7 @@ BAD_CELLS = [
     ("batch_b", "0", "line 2: batch_b: got '0'; accepted: a number of at least 1"),
     ("batch_a", "nan", "line 2: batch_a: got 'nan'; accepted: a number of at least 1"),
     ("amp_a", "2", "line 2: amp_a: got '2'; accepted: 0 or 1"),
+    ("sharing", "mig", "line 2: sharing: got 'mig'; accepted: time-slice or mps"),
     ("amp_b", "yes", "line 2: amp_b: got 'yes'; accepted: a number of at least 0"),
     ("gpus_a", "2", "line 2: gpus_a: got 2; accepted: 1: pairs are on one GPU"),
     ("gpus_b", "0.5", "line 2: gpus_b: got '0.5'; accepted: a number of at least 1"),

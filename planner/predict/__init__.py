@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from planner.plan import Forecast, JobForecast, Source
-from planner.policy import FittedSpec, PredictedJob
+from planner.policy import FittedSpec, PredictedJob, UsageSpec
 
 if TYPE_CHECKING:
     from planner.model import Job, Snapshot
@@ -46,9 +46,8 @@ def _resolved(
         from planner.predict.from_models import said
 
         predicted, warnings = said(snapshot, predictor)
-        nothing = FittedSpec()
         predictor = predictor.model_copy(
-            update={"predicted": predicted, "duration": nothing, "usage": nothing}
+            update={"predicted": predicted, "duration": FittedSpec(), "usage": UsageSpec()}
         )
     spec = predictor.interference
     if spec.kind == "model":

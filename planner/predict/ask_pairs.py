@@ -22,6 +22,12 @@ def load_fitted(path: Path | str) -> Fitted:
     file = load(path, "interference", METHODS)
     try:
         model = Fitted.of_json(file.method, file.parameters, file.training.digest)
+        if model.encoder.columns != file.columns:
+            raise InputError(
+                f"{path}: columns",
+                f"{len(file.columns)} that are not this planner's",
+                ", ".join(model.encoder.columns),
+            )
         _try(model)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(
@@ -47,7 +53,11 @@ def answers(model: Fitted, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     None if a memory is unknown, and ``misfit`` how likely it will not.
     """
     both = [entries(p) for p in pairs]
-    asks = [ask for a, b in both for ask in (Ask(a, (b,)), Ask(b, (a,)))]
+    asks = [
+        ask
+        for (a, b), p in zip(both, pairs, strict=True)
+        for ask in (Ask(a, (b,), p.sharing), Ask(b, (a,), p.sharing))
+    ]
     speeds = model.speeds(asks)
     slow = model.slow_speeds(asks, speeds)
     groups = model.groups(asks)

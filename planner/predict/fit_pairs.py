@@ -47,6 +47,11 @@ class Data:
         return Data(tuple(self.asks[i] for i in which.tolist()), self.speed[which], self.pair[which])
 
     @property
+    def places(self) -> tuple[str, ...]:
+        """GPU models with the way of sharing, sorted."""
+        return tuple(sorted({a.place for a in self.asks}))
+
+    @property
     def gpus(self) -> tuple[str, ...]:
         """GPU models, sorted."""
         return tuple(sorted({a.victim.gpu_model for a in self.asks}))
@@ -59,7 +64,7 @@ def directed(pairs: Sequence[Pair]) -> Data:
         if p.slowdown_a is None or p.slowdown_b is None:
             continue
         a, b = entries(p)
-        asks += [Ask(a, (b,)), Ask(b, (a,))]
+        asks += [Ask(a, (b,), p.sharing), Ask(b, (a,), p.sharing)]
         speeds += [1 / p.slowdown_a, 1 / p.slowdown_b]
         numbers += [i, i]
     return Data(tuple(asks), np.array(speeds), np.array(numbers, np.int64))
@@ -74,7 +79,7 @@ def fit_model(data: Data, profiles: Profiles, method: str) -> Fitted:
         trees = grow(encoder.features(data.asks), data.speed, encoder.monotone, leaf=leaf)
     if method != "learned":
         jobs, cells = encoder.cells(data.asks)
-        similarity = fit_likeness(jobs, cells, data.speed, data.pair, len(encoder.gpus))
+        similarity = fit_likeness(jobs, cells, data.speed, data.pair, len(encoder.places))
     share = {"blend": 0.5, "learned": 1.0, "similarity": 0.0}[method]
     known = frozenset(e.work for a in data.asks for e in (a.victim, *a.beside))
     return Fitted(method, encoder, known, trees, similarity, dict.fromkeys(GROUP_OF.values(), share))
@@ -84,7 +89,7 @@ def _encoder(data: Data, profiles: Profiles) -> Encoder:
     alone = {(e.gpu_model, e.work): e.alone for a in data.asks for e in (a.victim, *a.beside)}
     works = Works.of({**profiles, **alone})  # the rows may know more of a job than its profile
     width = len(works.columns)
-    blank = Encoder(works, data.gpus, np.zeros(width), np.ones(width))
+    blank = Encoder(works, data.places, np.zeros(width), np.ones(width))
     vectors = np.stack([blank.vector(Entry(gpu, work, a)) for (gpu, work), a in alone.items()])
     seen = ~np.isnan(vectors)
     count = np.maximum(1, seen.sum(0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from planner.quantities import counted
 
 if TYPE_CHECKING:
     from planner.model import Job, Snapshot
-    from planner.policy import Links, PredictorSpec
+    from planner.policy import Links, PredictorSpec, UsageSpec
     from planner.predict.graph import Features
 
 #: Levels of the history that say no more than a job's size.
@@ -52,7 +53,7 @@ def said(snapshot: Snapshot, spec: PredictorSpec) -> tuple[dict[str, PredictedJo
     if spec.usage.path:
         # A gang that declares its usage still has links to ask for.
         jobs = [j for j in snapshot.jobs if (j.gpus > 1 or _lacks(j)) and j.id not in spec.predicted]
-        _add(found, jobs, _usages(snapshot, jobs, spec.usage.path, spec.usage.context_mib))
+        _add(found, jobs, _usages(snapshot, jobs, spec.usage))
         lacking = [j for j in jobs if _lacks(j)]
         warnings += _unknown(lacking, found, "gpu_memory_mib", "usage")
     return found, tuple(warnings)
@@ -111,15 +112,20 @@ def _elapsed(job: Job, now_s: float) -> float:
     return max(0.0, now_s - job.started_s) if job.running and job.started_s is not None else 0.0
 
 
-def _usages(
-    snapshot: Snapshot, jobs: Sequence[Job], path: str, context_mib: int | None
-) -> Iterator[PredictedJob | None]:
+def _usages(snapshot: Snapshot, jobs: Sequence[Job], spec: UsageSpec) -> Iterator[PredictedJob | None]:
+    path = spec.path or SHIPPED
     model = usage.default() if path == SHIPPED else _usage_model(*_stamp(path))
     if isinstance(model, usage.UsageModel):
-        model = model if context_mib is None else model.with_context(context_mib)
+        model = model if spec.context_mib is None else model.with_context(spec.context_mib)
         models = sorted({g.model.partition(":")[0] for g in snapshot.cluster.gpus})
-        return _by_graphs(jobs, model, models)
+        return _by_graphs(jobs, model, models, _coefficients(spec))
     return _by_history(jobs, model)
+
+
+def _coefficients(spec: UsageSpec) -> communication.Coefficients:
+    """Bandwidths as the site states them, or as they were fitted."""
+    stated = {"pcie_gb_s": spec.pcie_gb_s, "network_gb_s": spec.network_gb_s}
+    return replace(communication.default(), **{k: v for k, v in stated.items() if v is not None})
 
 
 def _by_history(jobs: Sequence[Job], model: usage_history.UsageHistory) -> Iterator[PredictedJob | None]:
@@ -139,18 +145,23 @@ def _by_history(jobs: Sequence[Job], model: usage_history.UsageHistory) -> Itera
 
 
 def _by_graphs(
-    jobs: Sequence[Job], model: usage.UsageModel, gpu_models: Sequence[str]
+    jobs: Sequence[Job],
+    model: usage.UsageModel,
+    gpu_models: Sequence[str],
+    c: communication.Coefficients,
 ) -> Iterator[PredictedJob | None]:
     """Of each job; those of one profile, size and choice of GPU models are asked for once."""
     told: dict[tuple[str | None, int, tuple[str, ...]], PredictedJob | None] = {}
     for job in jobs:
         alike = job.profile, job.gpus, job.gpu_models
         if alike not in told:
-            told[alike] = _by_graph(job, model, gpu_models)
+            told[alike] = _by_graph(job, model, gpu_models, c)
         yield told[alike]
 
 
-def _by_graph(job: Job, model: usage.UsageModel, gpu_models: Sequence[str]) -> PredictedJob | None:
+def _by_graph(
+    job: Job, model: usage.UsageModel, gpu_models: Sequence[str], c: communication.Coefficients
+) -> PredictedJob | None:
     """By the architecture that the profile names; of several GPU models, the most that it would use."""
     work = Work.of_key(job.profile) if job.profile is not None else None
     architecture = catalogue.find(work.name, work.dataset or None) if work else None
@@ -164,12 +175,18 @@ def _by_graph(job: Job, model: usage.UsageModel, gpu_models: Sequence[str]) -> P
         gpu_memory_mib=max(u.memory_p95_mib for u in found),
         gpu_utilisation_pct=max(use) if use and len(known) == len(gpu_models) else None,
         usage_from=f"graph of {architecture.key}",
-        links=_links(job, model.busy, features, gpu_models, mixed=bool(work.mixed)),
+        links=_links(job, model.busy, features, gpu_models, c, mixed=bool(work.mixed)),
     )
 
 
 def _links(
-    job: Job, busy: usage.BusyModel, features: Features, gpu_models: Sequence[str], *, mixed: bool
+    job: Job,
+    busy: usage.BusyModel,
+    features: Features,
+    gpu_models: Sequence[str],
+    c: communication.Coefficients,
+    *,
+    mixed: bool,
 ) -> Links | None:
     """What a gang loses to its links; of several GPU models on the fastest, whose steps are short beside what is exchanged.
 
@@ -178,7 +195,6 @@ def _links(
     accepted = [g for g in gpu_models if not job.gpu_models or g in job.gpu_models]
     if job.gpus < 2 or not accepted or any(canonical_model(g) not in usage.PEAK_TFLOPS for g in accepted):
         return None
-    c = communication.default()
     step_ms = c.step * min(busy.step_ms(features, g, TRAINING, mixed=mixed) for g in accepted)
     return communication.links(step_ms, communication.gradient_bytes(features, mixed=mixed), job.gpus, c)
 

@@ -54,6 +54,12 @@ class Ask:
 
     victim: Entry
     beside: tuple[Entry, ...]
+    sharing: str | None = None  # time-slice or mps; None: not said
+
+    @property
+    def place(self) -> str:
+        """GPU model and way of sharing; turns by time slices are what is meant where nothing is said."""
+        return f"{self.victim.gpu_model} mps" if self.sharing == "mps" else self.victim.gpu_model
 
 
 def entries(pair: Pair) -> tuple[Entry, Entry]:
@@ -84,9 +90,14 @@ class Encoder:
     """Jobs into numbers, with the means and standard deviations of the jobs that were measured."""
 
     works: Works
-    gpus: tuple[str, ...]
+    places: tuple[str, ...]  # GPU models, with the way of sharing
     mean: np.ndarray
     deviation: np.ndarray
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """GPU models that were measured, however they were shared."""
+        return tuple(dict.fromkeys(p.removesuffix(" mps") for p in self.places))
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -98,6 +109,7 @@ class Encoder:
             *(f"max:{c}" for c in own),
             *TOGETHER,
             "gpu_bandwidth_gb_s",
+            "mps",
         )
 
     @property
@@ -121,7 +133,8 @@ class Encoder:
         total = np.add.reduceat(others[:, added], starts, axis=0)
         most = np.maximum.reduceat(others, starts, axis=0)  # unknown of one is unknown of all
         bandwidth = np.array([BANDWIDTH_GB_S.get(e.gpu_model, np.nan) for e in entries])[victims]
-        return np.column_stack((own, total, most, _together(own, total, most), bandwidth))
+        mps = np.array([np.nan if a.sharing is None else float(a.sharing == "mps") for a in asks])
+        return np.column_stack((own, total, most, _together(own, total, most), bandwidth, mps))
 
     def jobs(self, entries: Sequence[Entry]) -> Jobs:
         """For likeness: standardised, what is unknown at the mean."""
@@ -134,8 +147,10 @@ class Encoder:
     def cells(self, asks: Sequence[Ask]) -> tuple[Jobs, Cells]:
         """Pairs as cells of the matrix; of several co-runners the first."""
         entries, victims, beside, starts = _numbered(asks)
-        gpu = [self.gpus.index(e.gpu_model) if e.gpu_model in self.gpus else -1 for e in entries]
-        at = np.array(gpu, np.int64)[victims] if entries else np.zeros(0, np.int64)
+        number = {place: i for i, place in enumerate(self.places)}
+        # Where only the other way of sharing was measured on a GPU model, that says more than nothing.
+        either = {p.removesuffix(" mps"): i for p, i in number.items()}
+        at = np.array([number.get(a.place, either.get(a.victim.gpu_model, -1)) for a in asks], np.int64)
         return self.jobs(entries), Cells(at, victims, beside[starts])
 
 
@@ -223,7 +238,7 @@ class Fitted:
         """Plain values for a model file."""
         return {
             "works": self.encoder.works.as_json(),
-            "gpus": list(self.encoder.gpus),
+            "places": list(self.encoder.places),
             "mean": self.encoder.mean.tolist(),
             "deviation": self.encoder.deviation.tolist(),
             "known": [
@@ -244,7 +259,7 @@ class Fitted:
         """From what ``as_json`` wrote."""
         encoder = Encoder(
             Works.of_json(told["works"]),
-            tuple(told["gpus"]),
+            tuple(told["places"]),
             np.array(told["mean"], float),
             np.array(told["deviation"], float),
         )

@@ -22,6 +22,8 @@ NEEDED = ("gpu_type", "job_a", "job_b")
 #: What a row needs for a fit; a slowdown or the throughputs it is made of.
 SLOWDOWN = ("slowdown_a", "slowdown_b")
 PROFILE_NEEDED = ("gpu_type", "model")
+#: How the two jobs got their turns on the GPU.
+SHARING = ("time-slice", "mps")
 #: Speeds beside another job that were measured above the speed alone are noise.
 FASTEST = 1.0
 #: Beyond these a number is no measurement, and its square or its inverse may be none at all.
@@ -79,6 +81,7 @@ class Pair:
     slowdown_a: float | None
     slowdown_b: float | None
     feasible: bool | None  # None: not said
+    sharing: str | None = None  # time-slice or mps; None: not said
     raw: str = field(default="", compare=False)
 
 
@@ -173,6 +176,7 @@ def _pair(row: Row, at: str, line: int, profiles: Profiles) -> Pair:
         slowdown_a=slowdowns[0],
         slowdown_b=slowdowns[1],
         feasible=feasible,
+        sharing=_sharing(row, at),
         raw="|".join(f"{k}={v}" for k, v in sorted(row.items())),
     )
 
@@ -186,6 +190,13 @@ def _slowdown(row: Row, side: str, at: str, alone: float | None) -> float | None
             return None
         said = alone / beside
     return max(1 / FASTEST, said)
+
+
+def _sharing(row: Row, at: str) -> str | None:
+    said = row.get("sharing")
+    if said not in (None, *SHARING):
+        raise InputError(f"{at}: sharing", f"got {shown(said)}", " or ".join(SHARING))
+    return said
 
 
 def _gpu(row: Row, at: str) -> str:

@@ -48,7 +48,11 @@ def as_table(
     chosen = [p for p, _ in counts.most_common() if known[p] is not None][: policy.interference_types]
     there = sorted({g.model for g in snapshot.cluster.gpus})
     fitted = {g: m for g in there if (m := _measured_as(g, model.encoder.gpus)) is not None}
-    rows = [row for gpu, as_gpu in fitted.items() for row in _rows(model, gpu, as_gpu, chosen, upper)]
+    rows = [
+        row
+        for gpu, as_gpu in fitted.items()
+        for row in _rows(model, gpu, as_gpu, chosen, _sharing(snapshot, gpu), upper)
+    ]
     table = spec.model_copy(
         update={
             "kind": "table",
@@ -67,14 +71,22 @@ def _measured_as(gpu: str, measured: tuple[str, ...]) -> str | None:
     return next((m for m in measured if ":" not in gpu and without_size(m) == without_size(gpu)), None)
 
 
-def _rows(model: Fitted, gpu: str, as_gpu: str, profiles: list[str], upper: bool) -> list[TableRow]:
+def _sharing(snapshot: Snapshot, gpu: str) -> str | None:
+    """How the GPUs of a model are shared; None if not all the same way."""
+    ways = {n.sharing for n in snapshot.cluster.nodes if any(g.model == gpu for g in n.gpus)}
+    return ways.pop() if len(ways) == 1 else None
+
+
+def _rows(
+    model: Fitted, gpu: str, as_gpu: str, profiles: list[str], sharing: str | None, upper: bool
+) -> list[TableRow]:
     works = model.encoder.works
     entries = []
     for profile in profiles:
         work = works.by_name(profile)
         assert work is not None
         entries.append(Entry(as_gpu, work, works.profiles.get((as_gpu, work), Alone())))
-    asks = [Ask(v, (o,)) for v in entries for o in entries]
+    asks = [Ask(v, (o,), sharing) for v in entries for o in entries]
     names = [(v, o) for v in profiles for o in profiles]
     speeds = model.speeds(asks)
     used = model.slow_speeds(asks, speeds) if upper else speeds

@@ -21,7 +21,7 @@ from planner import edit, predict
 from planner.formulate import formulate
 from planner.generate import generate
 from planner.model import Snapshot
-from planner.policy import FittedSpec, InterferenceSpec, Policy, PredictorSpec
+from planner.policy import FittedSpec, InterferenceSpec, Policy, PredictorSpec, UsageSpec
 from planner.predict import catalogue, duration, fit_pairs
 from planner.predict.history import read
 from planner.predict.model_file import ModelFile, Training, text_of
@@ -61,7 +61,7 @@ def _timed(jobs: int, gpus: int, seed: int, folder: Path) -> list[tuple[str, flo
     plain = PredictorSpec(interference=InterferenceSpec(kind="time-sharing"))
     slow = PredictorSpec(interference=InterferenceSpec(kind="model", path=str(folder / "pairs.json")))
     long = edit.changed(plain, duration=FittedSpec(path=str(folder / "duration.json")))
-    large = edit.changed(plain, usage=FittedSpec(path="shipped"))
+    large = edit.changed(plain, usage=UsageSpec(path="shipped"))
     whole = edit.changed(slow, duration=long.duration, usage=large.usage)
     forecasts = [
         ("forecast, all declared", declared, plain),
