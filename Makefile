@@ -58,7 +58,7 @@ clean:
 # The stamps: a second make finds them newer than what they were made from, and installs nothing.
 $(VENV)/.planner: $(NEEDS) | $(BIN)/python
 	@echo "Installing the planner into $(VENV) (a minute or two the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PIN) -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PIN) -e '.[predict]'
 	@touch $@
 
 $(VENV)/.dev: $(NEEDS) | $(BIN)/python

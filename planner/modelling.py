@@ -12,10 +12,13 @@ from planner.arguments import planning_input, whole
 from planner.backends.whole import STDOUT, check_out
 from planner.errors import InputError
 from planner.printing import emit, put, say, show_page
+from planner.quantities import counted
 
 if TYPE_CHECKING:
     from planner.predict.model_file import ModelFile
 
+#: A key speaks from so many observations on; a fit to fewer rows knows nothing.
+FEWEST_ROWS = 5
 JSON = typer.Option(False, "--json", help="print JSON on standard output and nothing else")
 MODEL_OUT = typer.Option(..., "--out", metavar="MODEL.json", help="write the model to this file")
 
@@ -97,6 +100,10 @@ def fit_usage(
     else:
         past = history.read(table)
         _say_dropped(past.dropped)
+        peaks = sum(
+            r.gpu_memory_peak_mib is not None or r.gpu_utilisation_pct is not None for r in past.records
+        )
+        _enough(table, peaks, "gpu_memory_peak_mib or gpu_utilisation_pct")
         model = usage_history.fit(past).to_file((), past.training("planner fit usage"))
     _finish(model, out, json)
 
@@ -115,6 +122,7 @@ def fit_duration(
     _check_model_out(out)
     past = history.read(table)
     _say_dropped(past.dropped)
+    _enough(table, sum(r.duration_s is not None for r in past.records), "a duration")
     model = duration.fit(past)
     scores = duration_scores.evaluate(past)
     _finish(model.to_file(scores, past.training("planner fit duration")), out, json)
@@ -180,6 +188,12 @@ def _dimension(text: str) -> tuple[str, int]:
     if not name:
         raise InputError("--dim", text, "NAME=N")
     return name, whole("--dim", size, least=1)
+
+
+def _enough(table: str, rows: int, what: str) -> None:
+    """A model of nothing must not take the place of one that knows something."""
+    if rows < FEWEST_ROWS:
+        raise InputError(table, f"{counted(rows, 'row')} with {what}", f"at least {FEWEST_ROWS}")
 
 
 def _say_dropped(dropped: dict[str, int]) -> None:

@@ -107,7 +107,7 @@ def test_predictions_are_a_list_in_the_order_of_the_file(ran, method):
     assert [(f["line"], f["gpu_type"], f["job_a"], f["job_b"], f["basis"]) for f in found] == [
         (2, "v100", "kiln:16", "loom:64", "known"),
         (3, "k80", "saw", "loom:16", "unknown"),
-        (4, "t4", "kiln:16", "kiln:16", "unknown"),
+        (4, "t4", "kiln:16", "kiln:16", "unknown GPU model"),
         (5, "v100", "loom:64", "kiln:16", "known"),
     ]
     for row in found:

@@ -57,6 +57,7 @@ class Explanation(Noun):
     slowdown: float | None = None
     costs: Share | None = None
     memory: str = Field("", description="where its memory figure comes from")
+    rests_on: str | None = Field(None, description="where its slowdown comes from")
     foretold: str | None = Field(None, description="what fitted models said of it, and by what they knew it")
     spread: str | None = Field(None, description="the rule that kept it off nodes in use")
     move: str | None = Field(None, description="why it moves or stops, and what that gains and costs")
@@ -117,6 +118,7 @@ def _placed(plan: Plan, inputs: Inputs, a: Assignment) -> Explanation:
         slowdown=a.slowdown,
         costs=costs,
         memory=_memory(scene, o),
+        rests_on=_rests_on(scene, o),
         foretold=_foretold(scene, o.job),
         spread=_spread(plan, inputs, scene, o),
         move=move,
@@ -160,6 +162,30 @@ def _memory(scene: Scene, o: Occupant) -> str:
         return text
     fence = "held to it" if o.assignment.fenced else "nothing holds tenants to theirs"
     return f"{text}; {margin} MiB are kept free beside others ({fence})"
+
+
+def _rests_on(scene: Scene, o: Occupant) -> str | None:
+    """Whether the pairs with its neighbours are in the table, and what stands for the others."""
+    spec = scene.forecast.predictor.interference
+    formula = spec.kind if spec.kind != "table" else spec.fallback
+    gpus = scene.snapshot.cluster.gpu_by_id
+    pairs = [
+        scene.model.is_measured(gpus[g].model, scene.tenants[o.kind], scene.tenants[p.kind])
+        for g in o.assignment.gpu_ids
+        for p in scene.on_gpu[g]
+        if p is not o
+    ]
+    if not pairs:
+        return None
+    table = f"the model {spec.rows_from}" if spec.rows_from else "the table"
+    by = [table] * any(pairs) + [f"the formula {formula}"] * (not all(pairs))
+    uses = o.forecast.gpu_utilisation_pct
+    told = (
+        ""
+        if uses is None or all(pairs)
+        else f", its own utilisation being {uses:.0f} % ({o.forecast.utilisation_source})"
+    )
+    return f"{' and '.join(by)}{told}"
 
 
 def _foretold(scene: Scene, job: Job) -> str | None:
@@ -224,7 +250,7 @@ def _running_lines(e: Explanation) -> list[str]:
         about = f" ({n.profile})" if n.profile else ""
         lines.append(f"beside {n.job_id}{about} on {', '.join(n.gpu_ids)}, which has {slow}")
     if e.slowdown is not None and e.neighbours:
-        lines.append(f"its own slowdown is {e.slowdown:.3g}")
+        lines.append(f"its own slowdown is {e.slowdown:.3g}" + (f", by {e.rests_on}" if e.rests_on else ""))
     if e.costs is not None:
         c = e.costs
         lines.append(

@@ -55,6 +55,10 @@ def _resolved(
 
         spec, more = as_table(spec, snapshot, policy)
         warnings += more
+    if policy.slowdown_quantile == "p90":
+        warnings += (
+            "slowdowns and ends of this plan are those by p90, not the mean (policy.slowdown_quantile)",
+        )
     upper = policy.slowdown_margin if policy.slowdown_quantile == "p90" else 0.0
     spec = spec.model_copy(update={"margin": upper})
     return predictor.model_copy(update={"interference": spec}), warnings

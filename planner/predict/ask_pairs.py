@@ -48,11 +48,12 @@ def _try(model: Fitted) -> None:
 def answers(model: Fitted, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     """One object a pair, in order: mean and p90 of both slowdowns, and what they rest on.
 
-    ``basis`` says whether both jobs were measured with others (``known``), or one of them never was (``unknown``). The
+    ``basis`` says whether both jobs were measured with others (``known``), one of them never was (``unknown``), or the GPU model
+    was not (``unknown GPU model``). Rows are matched to what was measured however names are written. The
     slowdowns are those of a pair that fits into the GPU's memory, whether it does or not; ``feasible`` says whether it will,
     None if a memory is unknown, and ``misfit`` how likely it will not.
     """
-    both = [entries(p) for p in pairs]
+    both = [tuple(model.meant(e) for e in entries(p)) for p in pairs]
     asks = [
         ask
         for (a, b), p in zip(both, pairs, strict=True)
@@ -78,7 +79,7 @@ def answers(model: Fitted, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
                 "slowdown_b_p90": upper[1],
                 "feasible": None if (risk := fits.misfit(*both[i])) is None else risk < DOUBTFUL,
                 "misfit": None if risk is None else round(risk, DIGITS),
-                "basis": groups[2 * i],
+                "basis": groups[2 * i] if both[i][0].gpu_model in model.encoder.gpus else "unknown GPU model",
             }
         )
     return out

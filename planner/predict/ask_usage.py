@@ -44,6 +44,7 @@ def answer(
     if training not in accepted:
         raise InputError("--training", f"got {shown(training)}", ", ".join(accepted))
     features = _features(graph, batch, dims)
+    mixed = mixed or bool(Work.of_key(graph).mixed)
     asked = (
         usage.default() if model is None else usage.UsageModel.of_file(load(model, "usage", (usage.METHOD,)))
     )
@@ -68,7 +69,13 @@ def answer(
 def _features(graph: str, batch: int | None, dims: Mapping[str, int]) -> Features:
     """Of a file, or of an architecture that the planner knows by name (``resnet50``, ``resnet18/cifar10``)."""
     work = Work.of_key(graph)
-    known = None if Path(graph).exists() else catalogue.find(work.name, work.dataset or None)
+    there = Path(graph).exists()
+    known = None if there else catalogue.find(work.name, work.dataset or None)
+    if known is None and not there and Path(graph).suffix != ".onnx":
+        names = sorted({key.partition("/")[0] for key in catalogue.architectures()})
+        raise InputError(
+            graph, "neither a file nor an architecture that is known", f"an ONNX file, or {', '.join(names)}"
+        )
     if known is not None:
         size = batch or work.batch
         if size is None:

@@ -56,6 +56,7 @@ def said(snapshot: Snapshot, spec: PredictorSpec) -> tuple[dict[str, PredictedJo
         _add(found, jobs, _usages(snapshot, jobs, spec.usage))
         lacking = [j for j in jobs if _lacks(j)]
         warnings += _unknown(lacking, found, "gpu_memory_mib", "usage")
+        warnings += _without_room(snapshot, lacking, found)
     return found, tuple(warnings)
 
 
@@ -86,8 +87,49 @@ def _add(found: dict[str, PredictedJob], jobs: Sequence[Job], said: Iterator[Pre
 
 
 def _unknown(jobs: Sequence[Job], found: dict[str, PredictedJob], key: str, what: str) -> list[str]:
-    missing = sum(j.id not in found or getattr(found[j.id], key) is None for j in jobs)
-    return [f"the {what} model knows nothing of {counted(missing, 'job')}"] if missing else []
+    missing = [j.id for j in jobs if j.id not in found or getattr(found[j.id], key) is None]
+    return [f"the {what} model knows nothing of {_named(missing)}"] if missing else []
+
+
+def _named(jobs: Sequence[str], most: int = 4) -> str:
+    """``1 job (a)``, ``6 jobs (a, b, c, d ...)``."""
+    more = " ..." if len(jobs) > most else ""
+    return f"{counted(len(jobs), 'job')} ({', '.join(jobs[:most])}{more})"
+
+
+def _without_room(snapshot: Snapshot, jobs: Sequence[Job], found: dict[str, PredictedJob]) -> list[str]:
+    """Forget memory that would only keep a job from running: an upper value that no GPU of its has, or can be held against.
+
+    Such a job runs alone on whole GPUs, like one of unknown memory.
+    """
+    sizes: dict[str, list[int | None]] = {}
+    for node in snapshot.cluster.nodes:
+        for gpu in node.gpus if node.schedulable else ():
+            sizes.setdefault(gpu.model, []).append(gpu.memory_mib)
+    silent: list[str] = []
+    large: list[str] = []
+    for job in jobs:
+        said = found.get(job.id)
+        if job.gpu_memory_mib is not None or said is None or said.gpu_memory_mib is None:
+            continue
+        there = [s for m, known in sizes.items() if not job.gpu_models or m in job.gpu_models for s in known]
+        if None in there:
+            silent.append(job.id)
+        elif there and said.gpu_memory_mib > max(s for s in there if s is not None):
+            large.append(job.id)
+        else:
+            continue
+        found[job.id] = said.model_copy(update={"gpu_memory_mib": None})
+    out = []
+    if silent:
+        out.append(
+            f"GPUs that {_named(silent)} may have do not say their memory (memory_mib): predicted memory is not used, and they run alone"
+        )
+    if large:
+        out.append(
+            f"the p95 of the memory predicted of {_named(large)} is more than any GPU has: it is not used, and they run alone"
+        )
+    return out
 
 
 def _durations(
@@ -117,9 +159,24 @@ def _usages(snapshot: Snapshot, jobs: Sequence[Job], spec: UsageSpec) -> Iterato
     model = usage.default() if path == SHIPPED else _usage_model(*_stamp(path))
     if isinstance(model, usage.UsageModel):
         model = model if spec.context_mib is None else model.with_context(spec.context_mib)
-        models = sorted({g.model.partition(":")[0] for g in snapshot.cluster.gpus})
-        return _by_graphs(jobs, model, models, _coefficients(spec))
-    return _by_history(jobs, model)
+        return _by_graphs(jobs, model, _gpu_models(snapshot), _coefficients(spec))
+    graphs = _by_graphs(jobs, usage.default(), _gpu_models(snapshot), _coefficients(spec))
+    return (_both(*said) for said in zip(_by_history(jobs, model), graphs, strict=True))
+
+
+def _both(history: PredictedJob | None, graph: PredictedJob | None) -> PredictedJob | None:
+    """What history says; what it does not know, from the graph."""
+    if history is None or graph is None:
+        return history or graph
+    known = {k: v for k, v in history if v is not None}
+    return graph.model_copy(update=known)
+
+
+def _gpu_models(snapshot: Snapshot) -> list[str]:
+    """GPU models that jobs may get, without MIG profiles."""
+    return sorted(
+        {g.model.partition(":")[0] for n in snapshot.cluster.nodes if n.schedulable for g in n.gpus}
+    )
 
 
 def _coefficients(spec: UsageSpec) -> communication.Coefficients:
@@ -168,12 +225,13 @@ def _by_graph(
     if work is None or architecture is None or work.batch is None:
         return None
     features = architecture.at(work.batch)
-    known = [g for g in gpu_models if canonical_model(g) in usage.PEAK_TFLOPS]
+    accepted = [g for g in gpu_models if not job.gpu_models or g in job.gpu_models]
+    known = [g for g in accepted if canonical_model(g) in usage.PEAK_TFLOPS]
     found = [model.predict(features, g, training=TRAINING, mixed=bool(work.mixed)) for g in known or (None,)]
     use = [u.utilisation_pct for u in found if u.utilisation_pct is not None]
     return PredictedJob(
         gpu_memory_mib=max(u.memory_p95_mib for u in found),
-        gpu_utilisation_pct=max(use) if use and len(known) == len(gpu_models) else None,
+        gpu_utilisation_pct=max(use) if use and len(known) == len(accepted) else None,
         usage_from=f"graph of {architecture.key}",
         links=_links(job, model.busy, features, gpu_models, c, mixed=bool(work.mixed)),
     )

@@ -70,7 +70,7 @@ def _loaded(source: Path | str | onnx.ModelProto, where: str) -> onnx.ModelProto
         raise InputError(
             where,
             "ONNX files need the package onnx, which is not installed",
-            "pip install 'planner[predict]'",
+            "pip install onnx",
         ) from None
     model = onnx.ModelProto()
     if isinstance(source, Path | str):

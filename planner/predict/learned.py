@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.predict.pairs import Alone, Pair, Work
+from planner.gpu_models import without_size
+from planner.predict.pairs import Alone, Pair, Work, joined
 from planner.predict.similarity import Cells, Jobs, Similarity
 from planner.predict.trees import Trees
 from planner.predict.works import BANDWIDTH_GB_S, OWN, Works
@@ -223,6 +224,23 @@ class Fitted:
             for g, a in zip(groups, asks, strict=True)
         ]
         return np.array([float(s.below(v)) for s, v in zip(of, speeds, strict=True)])
+
+    def meant(self, entry: Entry) -> Entry:
+        """The job as the fit knows it: its GPU model without or with a memory size, its name however it is written."""
+        gpu = self.measured_as(entry.gpu_model) or entry.gpu_model
+        if (gpu, entry.work) in self.encoder.works.profiles:
+            return Entry(gpu, entry.work, entry.alone)
+        work = self.encoder.works.by_name(entry.work.key, gpu)
+        if work is None:
+            return Entry(gpu, entry.work, entry.alone)
+        return Entry(gpu, work, joined(entry.alone, self.encoder.works.profiles[gpu, work]))
+
+    def measured_as(self, gpu_model: str) -> str | None:
+        """The GPU model of the fit that this one is: itself, or the same with another or no memory size."""
+        gpus = self.encoder.gpus
+        if gpu_model in gpus or ":" in gpu_model:
+            return gpu_model if gpu_model in gpus else None
+        return next((m for m in gpus if without_size(m) == without_size(gpu_model)), None)
 
     def groups(self, asks: Sequence[Ask]) -> list[str]:
         """``known`` where both jobs were measured with others and the GPU model is known, else ``unknown``."""

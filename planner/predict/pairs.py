@@ -113,7 +113,7 @@ def read_profiles(path: Path) -> Profiles:
             memory_mib=_number(row, "gmem_mib", at),
             step_s=_step_s(rate, row.get("tput_unit", ""), work.batch),
         )
-        profiles[key] = _joined(profiles.get(key), found)
+        profiles[key] = joined(profiles.get(key), found)
     return profiles
 
 
@@ -157,7 +157,7 @@ def _pair(row: Row, at: str, line: int, profiles: Profiles) -> Pair:
     rates = [_number(row, f"iso_tput_{side}", at) for side in "ab"]
     unit = row.get("tput_unit", "")
     alone = [
-        _joined(profiles.get((gpu, w)), Alone(step_s=_step_s(rate, unit, w.batch)))
+        joined(profiles.get((gpu, w)), Alone(step_s=_step_s(rate, unit, w.batch)))
         for w, rate in zip(works, rates, strict=True)
     ]
     feasible = _flag(row, "feasible", at)
@@ -221,7 +221,8 @@ def _step_s(rate: float | None, unit: str, batch: int | None) -> float | None:
     return (batch or 1) / rate if unit.lower().startswith("sample") else 1 / rate
 
 
-def _joined(first: Alone | None, second: Alone) -> Alone:
+def joined(first: Alone | None, second: Alone) -> Alone:
+    """What the first leaves unknown from the second."""
     if first is None:
         return second
     return Alone(

@@ -11,11 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.gpu_models import without_size
 from planner.policy import InterferenceSpec, TableRow
 from planner.predict.ask_pairs import load_fitted
 from planner.predict.learned import Ask, Entry, Fitted
-from planner.predict.pairs import Alone
 from planner.quantities import counted
 
 if TYPE_CHECKING:
@@ -43,11 +41,12 @@ def as_table(
     path = Path(spec.path or "")
     model = _loaded(str(path), path.stat().st_mtime_ns if path.exists() else 0)
     counts = Counter(j.profile for j in snapshot.jobs if j.profile is not None and j.gpus)
-    known = {p: model.encoder.works.by_name(p) for p in counts}
-    strange = sorted(p for p, work in known.items() if work is None)
-    chosen = [p for p, _ in counts.most_common() if known[p] is not None][: policy.interference_types]
     there = sorted({g.model for g in snapshot.cluster.gpus})
-    fitted = {g: m for g in there if (m := _measured_as(g, model.encoder.gpus)) is not None}
+    fitted = {g: m for g in there if (m := model.measured_as(g)) is not None}
+    works = model.encoder.works
+    known = {p for p in counts if any(works.by_name(p, m) is not None for m in fitted.values())}
+    strange = sorted(set(counts) - known) if fitted else []
+    chosen = [p for p, _ in counts.most_common() if p in known][: policy.interference_types]
     rows = [
         row
         for gpu, as_gpu in fitted.items()
@@ -64,13 +63,6 @@ def as_table(
     return table, tuple(_warnings(strange, counts, [g for g in there if g not in fitted], spec.fallback))
 
 
-def _measured_as(gpu: str, measured: tuple[str, ...]) -> str | None:
-    """The GPU model of the fit that a cluster's is: itself, or the same without or with another memory size."""
-    if gpu in measured:
-        return gpu
-    return next((m for m in measured if ":" not in gpu and without_size(m) == without_size(gpu)), None)
-
-
 def _sharing(snapshot: Snapshot, gpu: str) -> str | None:
     """How the GPUs of a model are shared; None if not all the same way."""
     ways = {n.sharing for n in snapshot.cluster.nodes if any(g.model == gpu for g in n.gpus)}
@@ -81,13 +73,10 @@ def _rows(
     model: Fitted, gpu: str, as_gpu: str, profiles: list[str], sharing: str | None, upper: bool
 ) -> list[TableRow]:
     works = model.encoder.works
-    entries = []
-    for profile in profiles:
-        work = works.by_name(profile)
-        assert work is not None
-        entries.append(Entry(as_gpu, work, works.profiles.get((as_gpu, work), Alone())))
+    named = {p: work for p in profiles if (work := works.by_name(p, as_gpu)) is not None}
+    entries = [Entry(as_gpu, work, works.profiles[as_gpu, work]) for work in named.values()]
     asks = [Ask(v, (o,), sharing) for v in entries for o in entries]
-    names = [(v, o) for v in profiles for o in profiles]
+    names = [(v, o) for v in named for o in named]
     speeds = model.speeds(asks)
     used = model.slow_speeds(asks, speeds) if upper else speeds
     return [

@@ -108,7 +108,7 @@ def grow(
         from sklearn.ensemble import HistGradientBoostingRegressor
     except ImportError:
         raise EngineMissing(
-            "fitting needs scikit-learn; it comes with the extra predict (pip install 'planner[predict]')"
+            "fitting trees needs scikit-learn, which is not installed (pip install scikit-learn)"
         ) from None
     model = HistGradientBoostingRegressor(
         loss="squared_error",

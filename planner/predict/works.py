@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -115,16 +116,32 @@ class Works:
         }
         return cls(profiles, tuple(told["models"]))
 
-    def by_name(self, profile: str) -> Work | None:
-        """The kind of work that a profile names, by its key or, where only one has it, by its name; None if none."""
-        return self._by_text.get(_plain(profile))
+    def by_name(self, profile: str, gpu_model: str | None = None) -> Work | None:
+        """The kind of work that a profile names, by its key or, where only one has it, by its name; None if none.
+
+        With a GPU model, of those that are known on it. Where several differ only in how their name is written, the one that is
+        written as the profile is.
+        """
+        for found in (self._by_key.get(_plain(profile), ()), self._names.get(_plain(profile), ())):
+            here = [w for w in found if gpu_model is None or (gpu_model, w) in self.profiles]
+            exact = [w for w in here if profile in (w.key, w.name)]
+            if len(here) == 1 or len(exact) == 1:
+                return (exact or here)[0]
+        return None
 
     @cached_property
-    def _by_text(self) -> dict[str, Work]:
-        works = {work for _, work in self.profiles}
-        names, keys = Counter(_plain(w.name) for w in works), Counter(_plain(w.key) for w in works)
-        alone = {_plain(w.name): w for w in works if names[_plain(w.name)] == 1}
-        return alone | {_plain(w.key): w for w in works if keys[_plain(w.key)] == 1}
+    def _by_key(self) -> dict[str, list[Work]]:
+        return self._grouped(lambda w: w.key)
+
+    @cached_property
+    def _names(self) -> dict[str, list[Work]]:
+        return self._grouped(lambda w: w.name)
+
+    def _grouped(self, text: Callable[[Work], str]) -> dict[str, list[Work]]:
+        out: dict[str, list[Work]] = {}
+        for work in sorted({w for _, w in self.profiles}, key=lambda w: (w.key, str(w.mixed))):
+            out.setdefault(_plain(text(work)), []).append(work)
+        return out
 
 
 def _plain(text: str) -> str:

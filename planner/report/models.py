@@ -21,6 +21,8 @@ def scores_page(model: ModelFile) -> Page:
             ("digest", model.training.digest),
         )
     )
+    if not model.scores:
+        return (facts, Lines("Errors", ("too few rows, or nothing to compare with: the fit was not judged",)))
     splits = list(dict.fromkeys(s.split for s in model.scores))
     return (facts, *(_table(split, [s for s in model.scores if s.split == split]) for split in splits))
 
