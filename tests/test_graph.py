@@ -575,9 +575,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 
 def test_without_the_package_onnx_the_way_out_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(
-        InputError, match=r"which is not installed; accepted: pip install onnx"
-    ):
+    with pytest.raises(InputError, match=r"which is not installed; accepted: pip install onnx"):
         features(tmp_path / "m.onnx")
 
 
