@@ -8,7 +8,7 @@ import pytest
 from measured import GPUS, NAMES, hinge, made_up, public_pairs
 
 from planner.errors import EngineMissing, InputError
-from planner.predict import fit_pairs
+from planner.predict import feasibility, fit_pairs
 from planner.predict.fit_pairs import RANDOM, UNSEEN, Data, directed, fit, fit_files, fit_model, folds, judged
 from planner.predict.learned import Ask, Entry
 from planner.predict.model_file import text_of
@@ -304,3 +304,38 @@ def test_mps_is_told_from_time_slices(small, method):
     assert only.speeds(asks) == pytest.approx(
         only.speeds([replace(a, sharing="mps") for a in asks]), abs=1e-9
     )
+
+
+def test_the_same_pair_measured_again_or_written_the_other_way_round_is_in_one_fold(small):
+    pairs, _ = small
+    turned = [
+        replace(
+            p,
+            a=p.b,
+            b=p.a,
+            alone_a=p.alone_b,
+            alone_b=p.alone_a,
+            slowdown_a=p.slowdown_b,
+            slowdown_b=p.slowdown_a,
+        )
+        for p in pairs
+    ]
+    data = directed([*pairs, *pairs, *turned])
+    for rows in folds(data, RANDOM):
+        out = {
+            (data.asks[i].place, frozenset((data.asks[i].victim.work, data.asks[i].beside[0].work)))
+            for i in rows
+        }
+        left = np.setdiff1d(np.arange(len(data.asks)), rows)
+        seen = {
+            (data.asks[i].place, frozenset((data.asks[i].victim.work, data.asks[i].beside[0].work)))
+            for i in left
+        }
+        assert not out & seen
+
+
+def test_jobs_that_use_no_memory_fit():
+    none = Entry("t4", Work("a"), Alone(memory_mib=0.0))
+    assert feasibility.Feasibility({}, {}).misfit(none, none) == 0.0
+    with pytest.raises(ValueError, match="not above 0"):
+        feasibility.Feasibility.of_json({"factors": [["a", "", 1, None, 0]], "thresholds": {}})

@@ -138,7 +138,6 @@ def test_raw_columns_of_sacct_are_seconds_and_minutes(table):
         ("JobID|State|Elapsed\n", "line 1", "no column AllocTRES or ReqTRES"),
         ("JobID|JobID|State|Elapsed|AllocTRES\n", "line 1", "two columns 'JobID'"),
         ("JobID|State|Elapsed|AllocTRES\n1|FAILED|00:01:00\n", "line 2", "3 cells"),
-        ("JobID|State|Elapsed|AllocTRES\n1|ODD|00:01:00|gres/gpu=1\n", "line 2: State", "got 'ODD'"),
         ("JobID|State|Elapsed|AllocTRES\n1|FAILED|60|gres/gpu=1\n", "line 2: Elapsed", "got '60'"),
         ("JobID|State|Elapsed|AllocTRES\n1|FAILED|00:01:00|gres/gpu=two\n", "line 2: TRES", "got 'gres/gpu=two'"),
         ("JobID|State|ElapsedRaw|AllocTRES|Start\n1|FAILED|60|gres/gpu=1|noon\n", "line 2: Start", "got 'noon'"),
@@ -204,3 +203,16 @@ def _asr(job, *, gpus=1, started_s, duration_s, ended, time_limit_s=None):
         ended=ended,
         time_limit_s=time_limit_s,
     )
+
+
+def test_a_state_of_a_newer_slurm_is_left_out_and_counted_and_one_that_was_cut_is_known(tmp_path):
+    path = tmp_path / "s.txt"
+    rows = [
+        "1|ODD_STATE|00:01:00|gres/gpu=1",
+        "2|OUT_OF_ME+|00:01:00|gres/gpu=1",
+        "3|CANCELLED+|00:01:00|gres/gpu=1",
+    ]
+    path.write_text("\n".join(["JobID|State|Elapsed|AllocTRES", *rows]) + "\n")
+    found = history.read(path)
+    assert [r.ended for r in found.records] == ["failed", "cancelled"]
+    assert found.dropped == {"in a state that is not known (ODD_STATE)": 1}

@@ -128,9 +128,9 @@ def _remaining(
 
     if job.duration_s is not None:
         upper = bounded(left(job.duration_s * (1 + policy.duration_margin)))
-        return left(job.duration_s), upper, upper
+        return bounded(left(job.duration_s)), upper, upper
     told = said.remaining_s, said.remaining_p90_s, said.remaining_p95_s
     if told[0] is None or told[1] is None or told[2] is None:
         return None, limit, limit
     middle, p90, p95 = (max(policy.epoch_s, t) for t in told if t is not None)
-    return middle, bounded(max(middle, p90)), bounded(max(middle, p95))
+    return bounded(middle), bounded(max(middle, p90)), bounded(max(middle, p95))

@@ -29,7 +29,7 @@ def load_fitted(path: Path | str) -> Fitted:
                 ", ".join(model.encoder.columns),
             )
         _try(model)
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
         raise InputError(
             f"{path}: parameters", f"{type(error).__name__}: {error}", "what planner fit interference wrote"
         ) from None

@@ -25,6 +25,7 @@ DOUBTFUL = 0.35
 #: Penalties: of the squared log factor of a work, and of the log threshold's distance from the GPU's memory.
 ON_FACTOR, ON_THRESHOLD = 1.0, 2.0
 STEEPNESS = 12.0
+LARGEST = 1e12
 ROUNDS, RATE = 400, 0.05
 #: Where a GPU model comes in several sizes: the smallest.
 SMALLEST_MIB = {"v100": 16384, "a100": 40960}
@@ -44,7 +45,9 @@ class Feasibility:
         if limit is None or None in sizes:
             return None
         total = sum((s or 0) * self.factors.get(e.work, 1.0) for s, e in zip(sizes, (a, b), strict=True))
-        return float(1 / (1 + (total / limit) ** -STEEPNESS))
+        if total <= 0:
+            return 0.0
+        return 1 / (1 + math.exp(max(-700.0, min(700.0, -STEEPNESS * math.log(total / limit)))))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -57,7 +60,10 @@ class Feasibility:
     @classmethod
     def of_json(cls, told: dict[str, Any]) -> Feasibility:
         """From what ``as_json`` wrote."""
-        return cls({Work(*w): f for *w, f in told["factors"]}, dict(told["thresholds"]))
+        read = cls({Work(*w): float(f) for *w, f in told["factors"]}, dict(told["thresholds"]))
+        if not all(0 < float(v) < LARGEST for v in (*read.factors.values(), *read.thresholds.values())):
+            raise ValueError("a factor or threshold of memory is not above 0")
+        return read
 
 
 def capacity_mib(gpu_model: str) -> int | None:

@@ -23,7 +23,7 @@ from planner.predict.history import normalised
 from planner.predict.memory import Training
 from planner.predict.model_file import ModelFile, load
 from planner.predict.pairs import Work
-from planner.quantities import counted
+from planner.quantities import MEMORY_LIMIT_MIB, SECONDS_LIMIT, counted
 
 if TYPE_CHECKING:
     from planner.model import Job, Snapshot
@@ -102,10 +102,10 @@ def _without_room(snapshot: Snapshot, jobs: Sequence[Job], found: dict[str, Pred
 
     Such a job runs alone on whole GPUs, like one of unknown memory.
     """
-    sizes: dict[str, list[int | None]] = {}
+    sizes: dict[str, set[int | None]] = {}
     for node in snapshot.cluster.nodes:
         for gpu in node.gpus if node.schedulable else ():
-            sizes.setdefault(gpu.model, []).append(gpu.memory_mib)
+            sizes.setdefault(gpu.model, set()).add(gpu.memory_mib)
     silent: list[str] = []
     large: list[str] = []
     for job in jobs:
@@ -145,7 +145,10 @@ def _durations(
             None
             if level is None
             else PredictedJob.model_construct(
-                remaining_s=p50, remaining_p90_s=p90, remaining_p95_s=p95, duration_from=level
+                remaining_s=min(p50, SECONDS_LIMIT),
+                remaining_p90_s=min(p90, SECONDS_LIMIT),
+                remaining_p95_s=min(p95, SECONDS_LIMIT),
+                duration_from=level,
             )
         )
 
@@ -195,7 +198,7 @@ def _by_history(jobs: Sequence[Job], model: usage_history.UsageHistory) -> Itera
             yield None
             continue
         yield PredictedJob(
-            gpu_memory_mib=math.ceil(memory[i, 1]) if known_memory else None,
+            gpu_memory_mib=min(math.ceil(memory[i, 1]), MEMORY_LIMIT_MIB) if known_memory else None,
             gpu_utilisation_pct=min(100.0, float(use[i, 0])) if known_use else None,
             usage_from=known_memory or known_use or None,
         )
@@ -222,7 +225,7 @@ def _by_graph(
     """By the architecture that the profile names; of several GPU models, the most that it would use."""
     work = Work.of_key(job.profile) if job.profile is not None else None
     architecture = catalogue.find(work.name, work.dataset or None) if work else None
-    if work is None or architecture is None or work.batch is None:
+    if work is None or architecture is None or not work.batch:
         return None
     features = architecture.at(work.batch)
     accepted = [g for g in gpu_models if not job.gpu_models or g in job.gpu_models]
@@ -230,7 +233,7 @@ def _by_graph(
     found = [model.predict(features, g, training=TRAINING, mixed=bool(work.mixed)) for g in known or (None,)]
     use = [u.utilisation_pct for u in found if u.utilisation_pct is not None]
     return PredictedJob(
-        gpu_memory_mib=max(u.memory_p95_mib for u in found),
+        gpu_memory_mib=min(max(u.memory_p95_mib for u in found), MEMORY_LIMIT_MIB),
         gpu_utilisation_pct=max(use) if use and len(known) == len(accepted) else None,
         usage_from=f"graph of {architecture.key}",
         links=_links(job, model.busy, features, gpu_models, c, mixed=bool(work.mixed)),

@@ -116,7 +116,7 @@ def features(
     try:
         model = opened(source, batch=batch, dims=dict(dims or {}), where=where)
         found = _read(model)
-    except (IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         # protobuf checks little: names that are no text, operators that lack inputs, tensors that lack values.
         raise InputError(where, f"the graph is damaged: {error}", ACCEPTED) from None
     if found.operators == 0:

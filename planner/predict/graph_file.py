@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import onnx
 
 #: protobuf's limit for one message; larger models keep their weights in other files.
+LONGEST_RANGE = 10_000_000
 MAX_BYTES = 2**31 - 1
 #: How exporters call the batch dimension; it need not be the first.
 BATCH_NAMES = frozenset({"b", "batch", "batch_size", "batchsize", "bs", "n"})
@@ -79,9 +80,34 @@ def _loaded(source: Path | str | onnx.ModelProto, where: str) -> onnx.ModelProto
         model.CopyFrom(source)
     if not model.graph.node:
         raise InputError(where, "the graph has no operators", ACCEPTED)
+    _check_ranges(model.graph, where)
     if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
+        try:
+            model = onnx.inliner.inline_local_functions(model)
+        except Exception as error:  # a checker's, which onnx does not document
+            raise InputError(where, f"its functions cannot be written out: {error}", ACCEPTED) from None
     return model
+
+
+def _check_ranges(graph: onnx.GraphProto, where: str) -> None:
+    """Refuse a Range of constants so long that inferring shapes, which makes it, would take all memory."""
+    from onnx import numpy_helper
+
+    constants = {t.name: t for t in graph.initializer if not t.external_data}
+    constants |= {
+        n.output[0]: n.attribute[0].t
+        for n in graph.node
+        if n.op_type == "Constant" and n.output and n.attribute
+    }
+    for node in graph.node:
+        if node.op_type == "Range" and len(node.input) == 3 and all(i in constants for i in node.input):
+            first, last, step = (float(numpy_helper.to_array(constants[i]).ravel()[0]) for i in node.input)
+            if step and (last - first) / step > LONGEST_RANGE:
+                raise InputError(
+                    where,
+                    f"an operator Range makes {(last - first) / step:.1e} numbers",
+                    f"up to {LONGEST_RANGE:,}",
+                )
 
 
 def _parsed(path: Path, where: str) -> onnx.ModelProto:

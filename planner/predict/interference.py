@@ -160,7 +160,7 @@ class UtilisationModel(Formula):
         )
         bandwidth = _felt(
             [t.bandwidth_pct for t in victims],
-            [t.bandwidth_pct for t in others],
+            [t.bandwidth_pct or 0.0 for t in others],
             self.bandwidth_threshold_pct,
         )
         loss = np.maximum(self.slope * use, np.nan_to_num(self.bandwidth_slope * bandwidth))

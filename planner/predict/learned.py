@@ -214,6 +214,8 @@ class Fitted:
             total += weight * self.trees.predict(self.encoder.features(asks))
         if self.similarity is not None:
             total += (1 - weight) * self.similarity.predict(*self.encoder.cells(asks))
+        if not np.isfinite(total).all():
+            raise ValueError("the model's numbers make speeds that are none")
         return np.clip(total, SLOWEST, 1.0)
 
     def slow_speeds(self, asks: Sequence[Ask], speeds: np.ndarray) -> np.ndarray:

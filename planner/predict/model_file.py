@@ -119,7 +119,7 @@ def _no_number(name: str) -> float:
 
 def _check_schema(found: object, where: str, accepted: str) -> None:
     name, _, version = str(found).partition("/")
-    if name != SCHEMA or not version.isdecimal():
+    if name != SCHEMA or not version.isdecimal() or len(version) > 9:
         raise InputError(f"{where}: schema", f"got {shown(found)}", accepted)
     if int(version) > VERSION:
         raise InputError(

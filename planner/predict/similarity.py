@@ -20,6 +20,8 @@ from planner.predict.pairs import Work
 
 #: Cells that a model keeps, and those that the choice of the kernel is made on; more take too long.
 MOST_CELLS, CELLS_FOR_CHOICE = 3000, 500
+#: No number of a kernel is larger.
+LARGEST = 1e6
 #: Sweeps over the choices of each part of the kernel.
 SWEEPS = 2
 #: Another value has to be better by this part of the error: with few cells, the least error is often luck.
@@ -175,7 +177,11 @@ class Similarity:
         """From what ``as_json`` wrote."""
         jobs = Jobs(tuple(Work(*w) for w in told["works"]), np.array(told["z"], float))
         cells = Cells(*(np.array(c, np.int64) for c in told["cells"]))
-        return cls(Kernel(**told["kernel"]), jobs, cells, np.array(told["speed"], float), told["gpus"])
+        kernel = Kernel(**told["kernel"])
+        lengths = kernel.length, kernel.size_length, kernel.noise
+        if not (all(0 < v < LARGEST for v in lengths) and 0 < told["gpus"] <= len(cells.gpu)):
+            raise ValueError("a length, the noise or the number of GPU models is not above 0")
+        return cls(kernel, jobs, cells, np.array(told["speed"], float), told["gpus"])
 
 
 def fit(jobs: Jobs, cells: Cells, speed: np.ndarray, pair: np.ndarray, gpus: int) -> Similarity:

@@ -75,6 +75,15 @@ class Trees:
         """From what ``as_json`` wrote."""
         whole = {k: np.array(told[k], np.int64) for k in ("feature", "left", "right")}
         real = {k: np.array(told[k], float) for k in ("threshold", "value")}
+        n = whole["feature"].shape[1]
+        sound = all(((v >= 0) & (v < n)).all() for v in (whole["left"], whole["right"]))
+        if not (
+            sound
+            and (whole["feature"] >= 0).all()
+            and 1 <= told["depth"] <= n
+            and np.isfinite(real["value"]).all()
+        ):
+            raise ValueError("the trees' nodes lead nowhere")
         return cls(
             float(told["base"]),
             missing_left=np.array(told["missing_left"], bool),

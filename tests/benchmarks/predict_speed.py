@@ -129,7 +129,11 @@ def _slowdowns(folder: Path, rng: random.Random, profiles: list[str], models: li
     }
     told["feasibility"] = {"factors": [], "thresholds": {}}
     file = ModelFile(
-        kind="interference", method="blend", training=Training(digest="", rows=len(pairs)), parameters=told
+        kind="interference",
+        method="blend",
+        columns=model.encoder.columns,
+        training=Training(digest="", rows=len(pairs)),
+        parameters=told,
     )
     (folder / "pairs.json").write_text(text_of(file))
 
