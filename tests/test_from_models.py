@@ -1,5 +1,6 @@
 """What fitted models say of jobs that declare nothing, and what is made of it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from builders import job, node, policy, snapshot
 
 from planner import cli, predict
 from planner.epoch import plan_epoch
+from planner.errors import InputError
 from planner.policy import FittedSpec, PredictorSpec, UsageSpec
 from planner.predict import duration, history, usage_history
 from planner.predict.model_file import text_of
@@ -105,6 +107,24 @@ def test_a_running_job_is_never_foretold_less_than_it_has_run(past):
     assert 0 < left[3] < left[4]
 
 
+@pytest.mark.parametrize("key", ["duration", "usage"])
+def test_a_model_with_numbers_that_no_fit_gives_is_refused_in_one_line(past, key):
+    path = past / f"{key[0]}.json"
+    whole = json.loads(path.read_text())
+
+    def damaged(value):
+        if isinstance(value, dict):
+            return {k: damaged(v) for k, v in value.items()}
+        if isinstance(value, list):
+            return [damaged(v) for v in value]
+        return 10**400 if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+    path.write_text(json.dumps(whole | {"parameters": damaged(whole["parameters"])}))
+    spec = PredictorSpec(**{key: {"path": str(path)}})
+    with pytest.raises(InputError):
+        forecast(snapshot([node(1)], [job(id="a", user="u", name="train", **BARE)]), spec)
+
+
 @pytest.mark.parametrize(("kind", "rows"), [("duration", 0), ("duration", 4), ("usage", 4)])
 def test_a_fit_to_hardly_any_rows_is_refused_and_the_old_model_stays(
     tmp_path, monkeypatch, capsys, kind, rows
@@ -126,3 +146,8 @@ def test_an_architecture_by_name_keeps_its_precision_and_an_unknown_one_is_told_
     assert memory("resnet50:32+amp").replace("+amp", "") == memory("resnet50:32", "--mixed")
     assert cli.run(["predict", "usage", "llama:1", "--gpu-model", "v100"]) == 2
     assert "resnet50" in capsys.readouterr().err
+
+
+def test_dimensions_of_an_architecture_by_name_are_refused(capsys):
+    assert cli.run(["predict", "usage", "resnet50:32", "--gpu-model", "v100", "--dim", "seq=3"]) == 2
+    assert "--dim: resnet50:32 is an architecture" in capsys.readouterr().err

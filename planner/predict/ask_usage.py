@@ -77,6 +77,10 @@ def _features(graph: str, batch: int | None, dims: Mapping[str, int]) -> Feature
             graph, "neither a file nor an architecture that is known", f"an ONNX file, or {', '.join(names)}"
         )
     if known is not None:
+        if dims:
+            raise InputError(
+                "--dim", f"{graph} is an architecture that is known by name", "nothing, or an ONNX file"
+            )
         size = batch or work.batch
         if size is None:
             raise InputError(graph, "an architecture has no batch size of its own", "--batch N")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner.errors import InputError
 from planner.gpu_models import canonical_model
 from planner.policy import SHIPPED, PredictedJob
 from planner.predict import catalogue, communication, duration, keyed, usage, usage_history
@@ -289,11 +291,38 @@ def _stamp(path: str) -> tuple[str, int]:
 @lru_cache(maxsize=4)
 def _duration_model(path: str, changed: int) -> duration.DurationModel:
     del changed
-    return duration.of_file(load(path, "duration", (duration.METHOD,)))
+    with _sound(path, "duration"):
+        model = duration.of_file(load(path, "duration", (duration.METHOD,)))
+        model.predict_many(
+            [keyed.Traits(gpus=1)],
+            np.array(
+                [
+                    0.0,
+                ]
+            ),
+            np.array([math.inf]),
+        )
+    return model
 
 
 @lru_cache(maxsize=4)
 def _usage_model(path: str, changed: int) -> usage.UsageModel | usage_history.UsageHistory:
     del changed
-    file: ModelFile = load(path, "usage", (usage.METHOD, usage_history.METHOD))
-    return usage.UsageModel.of_file(file) if file.method == usage.METHOD else usage_history.of_file(file)
+    with _sound(path, "usage"):
+        file: ModelFile = load(path, "usage", (usage.METHOD, usage_history.METHOD))
+        if file.method == usage.METHOD:
+            graph = usage.UsageModel.of_file(file)
+            graph.predict(next(iter(catalogue.architectures().values())).at(1), "v100", training=TRAINING)
+            return graph
+        past = usage_history.of_file(file)
+        past.memory_mib([keyed.Traits(gpus=1)])
+    return past
+
+
+@contextmanager
+def _sound(path: str, kind: str) -> Iterator[None]:
+    """Numbers that no fit gives are told as what they are; one question is asked of a model, because they show only then."""
+    try:
+        yield
+    except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+        raise InputError(path, f"{type(error).__name__}: {error}", f"what planner fit {kind} wrote") from None
