@@ -107,7 +107,8 @@ def test_on_a_large_cluster_the_engine_begins_with_slices(monkeypatch):
             answers.append(engine.run(None).objective)
             assert (engine.guide.placed is not None) == (nodes == 1)
             assert engine.guide.found.master is None
-    assert max(answers[2:]) < min(answers[:2])
+    # Like with like: on a busy machine the one with threads gets further than the other.
+    assert answers[2] < answers[0] and answers[3] < answers[1]
 
 
 def test_there_is_none_after_the_deadline():
