@@ -102,15 +102,15 @@ def read_profiles(path: Path) -> Profiles:
     profiles: Profiles = {}
     for line, row in read_csv(path, needed=PROFILE_NEEDED):
         at = f"{path}: line {line}"
-        if (_number(row, "gpus", at, least=1) or 1) > 1:
+        if (number(row, "gpus", at, least=1) or 1) > 1:
             continue
         work = _work(row, at, "model", "dataset", "batch", "amp")
         key = (_gpu(row, at), work)
-        rate = _number(row, "iso_tput", at)
+        rate = number(row, "iso_tput", at)
         found = Alone(
-            utilisation_pct=_number(row, "gpu_util_pct", at, most=100),
-            bandwidth_pct=_number(row, "gmem_util_pct", at, most=100),
-            memory_mib=_number(row, "gmem_mib", at),
+            utilisation_pct=number(row, "gpu_util_pct", at, most=100),
+            bandwidth_pct=number(row, "gmem_util_pct", at, most=100),
+            memory_mib=number(row, "gmem_mib", at),
             step_s=_step_s(rate, row.get("tput_unit", ""), work.batch),
         )
         profiles[key] = joined(profiles.get(key), found)
@@ -152,9 +152,9 @@ def _pair(row: Row, at: str, line: int, profiles: Profiles) -> Pair:
     gpu = _gpu(row, at)
     works = [_work(row, at, *(f"{k}_{side}" for k in ("job", "dataset", "batch", "amp"))) for side in "ab"]
     for side in "ab":
-        if (_number(row, f"gpus_{side}", at, least=1) or 1) > 1:
+        if (number(row, f"gpus_{side}", at, least=1) or 1) > 1:
             raise InputError(f"{at}: gpus_{side}", f"got {row[f'gpus_{side}']}", "1: pairs are on one GPU")
-    rates = [_number(row, f"iso_tput_{side}", at) for side in "ab"]
+    rates = [number(row, f"iso_tput_{side}", at) for side in "ab"]
     unit = row.get("tput_unit", "")
     alone = [
         joined(profiles.get((gpu, w)), Alone(step_s=_step_s(rate, unit, w.batch)))
@@ -183,9 +183,9 @@ def _pair(row: Row, at: str, line: int, profiles: Profiles) -> Pair:
 
 def _slowdown(row: Row, side: str, at: str, alone: float | None) -> float | None:
     """Said, or made of the throughputs; speeds above the speed alone are held to it."""
-    said = _number(row, f"slowdown_{side}", at, least=0.2)
+    said = number(row, f"slowdown_{side}", at, least=0.2)
     if said is None:
-        beside = _number(row, f"col_tput_{side}", at)
+        beside = number(row, f"col_tput_{side}", at)
         if not beside or not alone:
             return None
         said = alone / beside
@@ -208,7 +208,7 @@ def _gpu(row: Row, at: str) -> str:
 def _work(row: Row, at: str, name: str, dataset: str, batch: str, amp: str) -> Work:
     if name not in row:
         raise _missing(at, name)
-    size = _number(row, batch, at, least=1)
+    size = number(row, batch, at, least=1)
     if size is not None and size != int(size):
         raise InputError(f"{at}: {batch}", f"got {row[batch]}", "a whole number")
     return Work(row[name], row.get(dataset, ""), None if size is None else int(size), _flag(row, amp, at))
@@ -235,7 +235,7 @@ def _fields(alone: Alone) -> Iterable[float | None]:
 
 
 def _flag(row: Row, key: str, at: str) -> bool | None:
-    value = _number(row, key, at)
+    value = number(row, key, at)
     if value is None:
         return None
     if value not in (0, 1):
@@ -243,7 +243,7 @@ def _flag(row: Row, key: str, at: str) -> bool | None:
     return bool(value)
 
 
-def _number(row: Row, key: str, at: str, *, least: float = 0, most: float = LARGEST) -> float | None:
+def number(row: Row, key: str, at: str, *, least: float = 0, most: float = LARGEST) -> float | None:
     """A cell as a finite number within its range; None if it is empty."""
     if key not in row:
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from planner.gpu_models import canonical_model
 from planner.predict.catalogue import find, plain
 from planner.predict.graph import Features
 from planner.predict.memory import NUMBERS, Training
-from planner.predict.pairs import PROFILE_NEEDED
+from planner.predict.pairs import PROFILE_NEEDED, number
 from planner.predict.usage import PEAK_TFLOPS
 from planner.quantities import shown
 from planner.tables import Row, read_csv
@@ -65,8 +64,8 @@ def read_rows(path: Path, works: Works | None = None) -> tuple[tuple[Measured, .
         batch = _whole(row, "batch", at)
         if batch is None or (_whole(row, "gpus", at) or 1) > 1:
             continue
-        memory = _number(row, "gmem_mib", at) or None
-        busy = _number(row, "gpu_util_pct", at, most=100)
+        memory = number(row, "gmem_mib", at) or None
+        busy = number(row, "gpu_util_pct", at, most=100)
         busy = busy if canonical_model(row.get("gpu_type", "")) in PEAK_TFLOPS else None
         if busy is None and memory is None:
             continue
@@ -108,7 +107,7 @@ def _measured(
         gpu_model=str(canonical_model(row["gpu_type"])),
         features=one.scaled(batch),
         training=_training(row, at, usual),
-        mixed=bool(_number(row, "amp", at, most=1)),
+        mixed=bool(number(row, "amp", at, most=1)),
         utilisation_pct=busy,
         memory_mib=memory,
         tensorflow=plain(row.get("framework", "")) == "tensorflow",
@@ -128,21 +127,7 @@ def _training(row: Row, at: str, usual: Training) -> Training | None:
 
 
 def _whole(row: Row, key: str, at: str) -> int | None:
-    value = _number(row, key, at, least=1)
+    value = number(row, key, at, least=1)
     if value is not None and value != int(value):
         raise InputError(f"{at}: {key}", f"got {shown(row[key])}", "a whole number")
     return None if value is None else int(value)
-
-
-def _number(row: Row, key: str, at: str, *, least: float = 0, most: float = math.inf) -> float | None:
-    """A cell as a finite number within its range; None if it is empty."""
-    if key not in row:
-        return None
-    try:
-        value = float(row[key])
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and least <= value <= most):
-        upper = "" if most == math.inf else f", at most {most:g}"
-        raise InputError(f"{at}: {key}", f"got {shown(row[key])}", f"a number of at least {least:g}{upper}")
-    return value

@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -73,11 +74,11 @@ def _timed(jobs: int, gpus: int, seed: int, folder: Path) -> list[tuple[str, flo
     ]
     out = []
     for name, snapshot, spec in forecasts:
-        forecast, seconds = _seconds(lambda s=snapshot, p=spec: predict.forecast(s, policy, p))  # type: ignore[misc]
+        forecast, seconds = _seconds(partial(predict.forecast, snapshot, policy, spec))
         out.append((name, seconds))
     for name, snapshot, spec in (forecasts[0], forecasts[5]):
         forecast = predict.forecast(snapshot, policy, spec)
-        _, seconds = _seconds(lambda s=snapshot, f=forecast: formulate(s, f, policy))  # type: ignore[misc]
+        _, seconds = _seconds(partial(formulate, snapshot, forecast, policy))
         out.append((name.replace("forecast", "formulation"), seconds))
     return out
 
